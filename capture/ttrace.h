@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The C interface of ttrace: record tensors of a C or C++ trainer, or of any language with a C FFI.
+ *
+ *   ttrace_open(NULL);                        // once a rank; settings come from ttrace-capture
+ *   ttrace_begin_iteration(0);
+ *   ttrace_record(&tensor);                   // copies the bytes before it returns
+ *   ttrace_close();
+ *
+ * Every function is safe to call when nothing is being captured, never throws, never aborts, and
+ * returns 0 (or a sequence number) on success and a negative errno on failure. After an error the
+ * trace is marked degraded and the program goes on. All functions may be called from any thread.
+ * A forked child records nothing. Strings are UTF-8 and copied. */
+#ifndef TTRACE_H
+#define TTRACE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TTRACE_API_VERSION 1
+
+/* Values equal ttrace's DType, Phase and RecordKind; new ones are only appended. */
+enum ttrace_dtype {
+  TTRACE_FLOAT64 = 0,
+  TTRACE_FLOAT32 = 1,
+  TTRACE_BFLOAT16 = 2,
+  TTRACE_FLOAT16 = 3,
+  TTRACE_FLOAT8_E4M3FN = 4,
+  TTRACE_FLOAT8_E5M2 = 5,
+  TTRACE_INT8 = 6,
+  TTRACE_INT16 = 7,
+  TTRACE_INT32 = 8,
+  TTRACE_INT64 = 9,
+  TTRACE_UINT8 = 10,
+  TTRACE_BOOL = 11
+};
+
+enum ttrace_phase {
+  TTRACE_PARAM = 0,
+  TTRACE_FORWARD = 1,
+  TTRACE_RECOMPUTE = 2,
+  TTRACE_BACKWARD = 3,
+  TTRACE_GRAD = 4,
+  TTRACE_STEP = 5,
+  TTRACE_COMM = 6
+};
+
+enum ttrace_kind { TTRACE_FULL = 0, TTRACE_STATS = 1, TTRACE_HASH = 2 };
+
+enum ttrace_flag {
+  TTRACE_TRAINABLE = 1,  /* parameter that gets a gradient */
+  TTRACE_ROOT_INPUT = 2, /* input of the whole model: integer ones identify the micro-batch */
+  TTRACE_GLUE = 4,       /* input that no module returned */
+  TTRACE_NO_GRADIENT = 8 /* parameter whose gradient was absent at the step */
+};
+
+/* A member left zero or NULL is taken from the environment that ttrace-capture prepared
+ * (TTRACE_OUT, TTRACE_WRITER, TTRACE_RUN_ID, TTRACE_RING; RANK, WORLD_SIZE and their MPI and
+ * Slurm cousins). Set struct_size to sizeof(ttrace_options). */
+typedef struct ttrace_options {
+  uint32_t struct_size;
+  int32_t rank;           /* -1: from the environment, else 0 */
+  int32_t world_size;     /* 0: from the environment, else 1 */
+  uint32_t reserved;
+  const char* directory;  /* the trace */
+  const char* writer;     /* path of the ttrace-writer program */
+  const char* run_id;
+  uint64_t ring_bytes;    /* shared memory between this process and its writer */
+} ttrace_options;
+
+/* Starts this rank's writer. NULL: everything from the environment. Without a trace directory there
+ * it returns -ENOENT and all other calls do nothing, so instrumented programs run as before.
+ * Returns 0 too when it is already open. */
+int ttrace_open(const ttrace_options* options);
+
+/* 1 while records are accepted: use it to skip preparing what nobody records. */
+int ttrace_active(void);
+
+/* Merges the members of a JSON object into rank.json (objects merge recursively, other values
+ * replace), e.g. {"axes":[{"name":"tp","size":2,"coord":1}]}. See docs/format.md for the members. */
+int ttrace_set(const char* json);
+
+/* Appends to rank.json's list why something is missing: what, where, why. */
+int ttrace_note(const char* what, const char* where, const char* why);
+
+/* Closes the former segment and opens the next; records belong to the latest. From 0. */
+int ttrace_begin_iteration(int64_t iteration);
+
+/* Closes the segment now (it would be closed by the next begin or by ttrace_close). */
+int ttrace_end_iteration(void);
+
+typedef struct ttrace_tensor {
+  uint32_t struct_size; /* sizeof(ttrace_tensor) */
+  uint8_t phase;        /* enum ttrace_phase */
+  uint8_t dtype;        /* enum ttrace_dtype */
+  uint8_t kind;         /* enum ttrace_kind: how much of the data is kept */
+  uint8_t ndim;         /* 0..16 */
+  int32_t microbatch;   /* from 0; -1 when the tensor belongs to no single micro-batch */
+  uint32_t call;        /* n-th call of the module in this micro-batch, from 0 */
+  uint32_t flags;       /* enum ttrace_flag, or-ed */
+  uint32_t reserved;
+  const char* module;   /* the same name in every layout; "@root" for the whole model */
+  const char* slot;     /* "output.0", "grad_output.0", "value", "reduced", "param", ... */
+  const char* raw_name; /* NULL, or the name as this program spells it */
+  const char* layout;   /* NULL, or what is known: {"dims":"h[tp] d","shape":[256,64]} */
+  const uint64_t* shape;
+  const void* data; /* packed in row-major order; may be NULL for an alias or an empty tensor */
+  int64_t alias_of; /* -1, or the sequence number of an earlier record of this segment with the
+                       same storage: only a row is written, no bytes */
+} ttrace_tensor;
+
+/* Copies the tensor into the ring, blocking while it is full. Returns the record's sequence number
+ * within its segment (>= 0), or a negative errno. */
+int64_t ttrace_record(const ttrace_tensor* tensor);
+
+/* Waits until the writer has closed the last segment. Also runs at exit. Returns 0 when all records
+ * reached the disk. */
+int ttrace_close(void);
+
+/* The latest error of this process, "" if none; valid until the next call of any function here. */
+const char* ttrace_last_error(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* TTRACE_H */

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// From shards to logical tensors. Three steps, each a value that the next one reads:
+//   group   all records of one key, whichever ranks hold them          (grouping.cpp)
+//   place   a layout for each key turns shards into boxes              (inference.cpp decides it)
+//   prove   every element exactly once, copies bit-equal               (placement.cpp)
+// Nothing is copied: a LogicalTensor points into mapped segments.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "libttrace/finding.hpp"
+#include "libttrace/layout.hpp"
+#include "libttrace/trace.hpp"
+
+namespace ttrace {
+
+struct LogicalTensor;
+
+struct Shard {
+  std::int32_t rank = 0;
+  Coordinates where;
+  const SegmentReader* segment = nullptr;
+  const Record* record = nullptr;
+};
+
+// Keys carry logical micro-batch numbers: equal numbers on both sides mean the same samples.
+using ShardGroups = std::map<Key, std::vector<Shard>>;
+
+// (rank, its own micro-batch number) -> logical number.
+using MicrobatchNumbers = std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t>;
+
+struct MicrobatchMatch {
+  MicrobatchNumbers reference;
+  MicrobatchNumbers candidate;
+  bool by_content = true;  // false: no integer root inputs, matched by position
+  std::vector<Finding> findings;
+};
+
+// Micro-batches are the same when the integer inputs of the root module are (compared by hash, on
+// the slots both ranks have). A rank without such inputs (an inner pipeline stage) follows the ranks
+// that differ from it only along pipeline-like axes, where its numbers run in parallel. Equal
+// contents match in order. What matches nothing is a finding, and keeps a number of its own.
+[[nodiscard]] MicrobatchMatch match_microbatches(const Trace& reference, const Trace& candidate,
+                                                 std::int64_t reference_iteration,
+                                                 std::int64_t candidate_iteration);
+// The numbering of one trace alone: equal inputs on several ranks are one micro-batch.
+[[nodiscard]] MicrobatchNumbers number_microbatches(const Trace& trace, std::int64_t iteration);
+
+// All records of the iteration, aliases included (phase recompute too). Records of micro-batches
+// that have no number are left out.
+[[nodiscard]] ShardGroups group_shards(const Trace& trace, std::int64_t iteration,
+                                       const MicrobatchNumbers& numbers);
+
+// ---- layouts ----
+
+struct LayoutDecision {
+  Layout layout;
+  Shape global_shape;
+  bool known = true;    // false: nothing explains the shards; `reason` says what was tried
+  bool assumed = false;  // a tie that content could not decide
+  double fit = 1;       // share of sampled elements that agree with the reference
+  std::string reason;   // "only layout of that shape", "content", "link to its parameter", ...
+};
+using LayoutDecisions = std::map<Key, LayoutDecision>;
+
+// dims strings of a --layout FILE: first match wins. Lines: GLOB-of-key  DIMS  [SHAPE]
+struct LayoutRule {
+  std::string pattern;
+  Layout layout;
+};
+[[nodiscard]] std::vector<LayoutRule> read_layout_rules(const std::string& path);
+[[nodiscard]] const Layout* find_rule(const std::vector<LayoutRule>& rules, const Key& key);
+
+// What the program or a rule declared; nothing else. For merging without a reference.
+[[nodiscard]] LayoutDecisions declared_layouts(const ShardGroups& groups,
+                                               const std::vector<LayoutRule>& rules);
+
+struct Inference {
+  LayoutDecisions decisions;       // one for each key of `candidate`
+  std::vector<Finding> findings;   // layout_contradicted, layout_unknown
+};
+// Decides the layout of every candidate tensor from shapes, mesh and content, class by class, with
+// the reference's logical tensors as the truth of content.
+[[nodiscard]] Inference infer_layouts(const std::map<Key, LogicalTensor>& reference,
+                                      const ShardGroups& candidate,
+                                      const std::vector<LayoutRule>& rules);
+
+// ---- placement ----
+
+struct PlacedShard {
+  Shard shard;
+  std::vector<Piece> pieces;
+  bool copy = false;  // holds exactly the elements of an earlier shard (a replica)
+};
+
+struct LogicalTensor {
+  Key key;
+  DType dtype = DType::float32;
+  Shape shape;
+  Layout layout;
+  std::vector<PlacedShard> shards;
+  std::vector<Finding> problems;  // holes, overlaps, replica conflicts: the failed parts of the proof
+  [[nodiscard]] bool proved() const { return problems.empty(); }
+  // One shard that is the whole tensor in its own order: a single-rank trace, a merged trace.
+  [[nodiscard]] bool whole() const;
+};
+using LogicalTensors = std::map<Key, LogicalTensor>;
+
+[[nodiscard]] LogicalTensor place_shards(const Key& key, const std::vector<Shard>& shards,
+                                         const LayoutDecision& decision);
+[[nodiscard]] LogicalTensors place_all(const ShardGroups& groups, const LayoutDecisions& decisions);
+
+// Copies `box` of the logical tensor into `out` (packed, row-major). Only for proved tensors; takes
+// each element from its first non-copy shard and releases pages as it goes.
+void read_box(const LogicalTensor& tensor, const Box& box, std::byte* out);
+
+}  // namespace ttrace

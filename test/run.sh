@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs what is missing, builds, runs every test; ends with "N passed, N failed".
+#   ./test/run.sh               everything, the C++ tests also under ASan and UBSan
+#   ./test/run.sh --build-only  stop after the build
+#   ./test/run.sh NAME...       only these Meson tests
+set -euo pipefail
+case "${1:-}" in -h | --help) sed -n '3,7s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
+source "$(dirname "$0")/../tools/setup.sh"
+
+build_ttrace
+if [ "${1:-}" = --build-only ]; then
+  say "Built in $ttrace_build"
+  exit 0
+fi
+
+logs=()
+# run_tests TREE NAMES...: never stops at a failure; the count decides.
+run_tests() {
+  local tree=$1; shift
+  rm -f "$tree/meson-logs/testlog.json"
+  meson test -C "$tree" --no-rebuild --print-errorlogs --num-processes 2 "$@" || true
+  logs+=("$tree/meson-logs/testlog.json")
+}
+
+say "Tests"
+run_tests "$ttrace_build" "$@"
+if [ $# = 0 ]; then
+  sanitized=$ttrace_root/build-asan
+  say "C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer"
+  build_tree "$sanitized" -Dcuda=disabled -Dnccl=disabled -Dwerror=false -Doptimization=1 \
+    -Db_sanitize=address,undefined -Db_lundef=false
+  run_tests "$sanitized" --suite unit
+fi
+python3 "$ttrace_root/test/count_results.py" "${logs[@]}"
