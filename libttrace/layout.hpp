@@ -28,6 +28,10 @@ struct AxisPosition {
 // A rank's place in the mesh, by axis name. An axis that is absent has size 1.
 using Coordinates = std::map<std::string, AxisPosition>;
 
+// Where the rank stands on `axis`, which may be half of a mesh axis that cuts only partly: on tp of
+// size 4, "tp/outer2" is (coord / 2 of 2) and "tp/inner2" is (coord % 2 of 2).
+[[nodiscard]] AxisPosition position_on(const Coordinates& where, const std::string& axis);
+
 enum class CutKind : std::uint8_t { shard, zigzag, strided, sections };
 
 struct Cut {

@@ -76,4 +76,8 @@ class Trace {
   std::unique_ptr<Impl> impl_;
 };
 
+// <trace>/rank00003/it000007.h5
+[[nodiscard]] std::filesystem::path segment_path(const std::filesystem::path& trace,
+                                                 std::int32_t rank, std::int64_t iteration);
+
 }  // namespace ttrace

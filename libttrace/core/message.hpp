@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a traced process says to its writer: a stream of messages in the ring. Each is a header, a
+// body of fixed size, and the variable parts that the body announces, in the order given there.
+// Both ends are built from this file; kRingVersion (ring.cpp) guards against a mixed installation.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+namespace ttrace {
+
+inline constexpr std::uint32_t kMessageMagic = 0x31527474;
+
+enum class MessageType : std::uint32_t {
+  record = 1,           // RecordBody
+  set_json = 2,         // the text of a JSON object
+  note = 3,             // NoteBody
+  begin_iteration = 4,  // IterationBody; ends the former iteration
+  end_iteration = 5,    // nothing
+  close = 6,            // nothing; ends the iteration and the stream
+};
+
+struct MessageHeader {
+  std::uint32_t magic = kMessageMagic;
+  MessageType type = MessageType::close;
+  std::uint64_t bytes = 0;  // that follow this header
+};
+
+// Then: ndim extents (uint64), module, slot, raw_name, layout, payload.
+struct RecordBody {
+  std::uint64_t sequence = 0;       // as ttrace_record returned it
+  std::int64_t alias_of = -1;       // likewise
+  std::uint64_t tensor_bytes = 0;   // of the shard
+  std::uint64_t payload_bytes = 0;  // that follow: tensor_bytes, or 0 for an alias
+  std::int32_t microbatch = -1;
+  std::uint32_t call = 0;
+  std::uint32_t flags = 0;
+  std::uint32_t module_bytes = 0;
+  std::uint32_t slot_bytes = 0;
+  std::uint32_t raw_name_bytes = 0;
+  std::uint32_t layout_bytes = 0;
+  std::uint8_t phase = 0;
+  std::uint8_t dtype = 0;
+  std::uint8_t kind = 0;
+  std::uint8_t ndim = 0;
+};
+
+// Then: what, where, why.
+struct NoteBody {
+  std::uint32_t what_bytes = 0;
+  std::uint32_t where_bytes = 0;
+  std::uint32_t why_bytes = 0;
+  std::uint32_t degrades = 0;  // 1: the capture itself failed
+};
+
+struct IterationBody {
+  std::int64_t iteration = 0;
+};
+
+// Limits of what one message may hold; the writer refuses more as a broken stream.
+inline constexpr std::uint32_t kMaxDimensions = 16;
+inline constexpr std::uint32_t kMaxNameBytes = 1u << 16;
+inline constexpr std::uint32_t kMaxLayoutBytes = 1u << 20;
+inline constexpr std::uint64_t kMaxJsonBytes = std::uint64_t{1} << 30;
+
+// No padding, so that copying a body copies no uninitialised byte.
+static_assert(std::has_unique_object_representations_v<MessageHeader>);
+static_assert(std::has_unique_object_representations_v<RecordBody>);
+static_assert(std::has_unique_object_representations_v<NoteBody>);
+
+}  // namespace ttrace

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layouts without a reference: what the program recorded beside its shards, what a rule says
+// instead, and what needs no declaration because there is only one shard or all are the same.
+#include <algorithm>
+#include <map>
+#include <variant>
+
+#include "libttrace/core/trouble.hpp"
+#include "libttrace/logical.hpp"
+#include "libttrace/proof.hpp"
+
+namespace ttrace {
+namespace {
+
+struct Refusal {
+  std::string why;
+};
+
+template <class Value>
+using Result = std::variant<Value, Refusal>;
+
+Shape local_shape_of(const Shard& shard, const Layout* declared) {
+  if (declared != nullptr && declared->flat) return declared->flat->shape;
+  return shard.record->shape;
+}
+
+// The declared layouts of a segment are few and shared by many records: each text is read once.
+class Declarations {
+ public:
+  // nullptr: nothing declared. Throws Trouble when the text is no layout.
+  const Layout* of(const Shard& shard) {
+    if (shard.record->layout == kNoLayout || shard.segment == nullptr) return nullptr;
+    const std::string& json =
+        shard.segment->layouts().at(static_cast<std::size_t>(shard.record->layout));
+    const auto found = parsed_.find(json);
+    if (found != parsed_.end()) return &found->second;
+    return &parsed_.emplace(json, layout_from_json(json)).first->second;
+  }
+
+ private:
+  std::map<std::string, Layout> parsed_;
+};
+
+// What the ranks declare, flat ranges aside, which are each rank's own. A rank that declares
+// nothing does not contradict.
+Result<std::optional<Layout>> agreed_layout(const std::vector<Shard>& shards,
+                                            Declarations& declarations) {
+  std::optional<Layout> agreed;
+  std::int32_t first = 0;
+  for (const Shard& shard : shards) {
+    const Layout* declared = declarations.of(shard);
+    if (declared == nullptr) continue;
+    Layout own = *declared;
+    own.flat.reset();
+    if (!agreed) {
+      agreed = std::move(own);
+      first = shard.rank;
+    } else if (*agreed != own) {
+      return Refusal{"the ranks declare different layouts: \"" + to_string(*agreed) +
+                     "\" on rank " + std::to_string(first) + ", \"" + to_string(own) +
+                     "\" on rank " + std::to_string(shard.rank) + " (or different shapes)"};
+    }
+  }
+  return agreed;
+}
+
+// The logical extent of one dimension, as the sum over the coordinates that cut it. When some are
+// missing the others must be equal, and so is, presumably, what is missing.
+Result<std::uint64_t> summed_extent(const std::vector<Cut>& cuts, std::size_t dim,
+                                    const std::vector<Shard>& shards,
+                                    const std::vector<Shape>& locals) {
+  std::map<std::vector<std::uint64_t>, std::uint64_t> extents;
+  std::uint64_t combinations = 1;
+  for (const Cut& cut : cuts) combinations *= position_on(shards[0].where, cut.axis).size;
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    std::vector<std::uint64_t> coords;
+    for (const Cut& cut : cuts) coords.push_back(position_on(shards[i].where, cut.axis).coord);
+    const auto [found, added] = extents.emplace(std::move(coords), locals[i][dim]);
+    if (!added && found->second != locals[i][dim]) {
+      return Refusal{"dimension " + std::to_string(dim) + " has " + std::to_string(found->second) +
+                     " and " + std::to_string(locals[i][dim]) +
+                     " elements on ranks that should hold the same part"};
+    }
+  }
+  std::uint64_t sum = 0;
+  for (const auto& [coords, extent] : extents) sum += extent;
+  if (extents.size() == combinations) return sum;
+  const std::uint64_t one = extents.begin()->second;
+  if (sum == one * extents.size()) return one * combinations;
+  return Refusal{"ranks are missing and the shards are unequal: declare the shape"};
+}
+
+Result<Shape> global_shape_of(const Layout& layout, const std::vector<Shard>& shards,
+                              Declarations& declarations) {
+  std::vector<Shape> locals;
+  for (const Shard& shard : shards) {
+    locals.push_back(local_shape_of(shard, declarations.of(shard)));
+    if (locals.back().size() == layout.dims.size()) continue;
+    return Refusal{"\"" + to_string(layout) + "\" has " + std::to_string(layout.dims.size()) +
+                   " dimensions, the shard of rank " + std::to_string(shard.rank) + " has " +
+                   std::to_string(locals.back().size())};
+  }
+  if (layout.global_shape) return *layout.global_shape;
+  Shape shape;
+  for (std::size_t dim = 0; dim < layout.dims.size(); ++dim) {
+    const auto extent = summed_extent(layout.dims[dim], dim, shards, locals);
+    if (const auto* refusal = std::get_if<Refusal>(&extent)) return *refusal;
+    shape.push_back(std::get<std::uint64_t>(extent));
+  }
+  return shape;
+}
+
+LayoutDecision refuse(std::string why) {
+  LayoutDecision decision;
+  decision.known = false;
+  decision.reason = std::move(why);
+  return decision;
+}
+
+LayoutDecision undeclared(const std::vector<Shard>& shards) {
+  const Record& first = *shards[0].record;
+  for (const Shard& shard : shards) {
+    if (shard.record->shape == first.shape && shard.record->hash == first.hash) continue;
+    return refuse("no layout is declared and " + std::to_string(shards.size()) +
+                  " shards differ: give --layout FILE or --like REFERENCE");
+  }
+  LayoutDecision decision;
+  decision.layout.dims.resize(first.shape.size());
+  decision.global_shape = first.shape;
+  decision.reason = shards.size() == 1 ? "one shard" : "all shards are equal";
+  // Shards of zeros or ones are equal, too.
+  const bool constant = element_count(first.shape) > 1 && first.kind != RecordKind::hash &&
+                        first.statistics.min == first.statistics.max;
+  decision.assumed = shards.size() > 1 && constant;
+  if (decision.assumed) decision.reason += ", but constant: taken for copies";
+  return decision;
+}
+
+LayoutDecision decide(const Key& key, const std::vector<Shard>& shards,
+                      const std::vector<LayoutRule>& rules, Declarations& declarations) {
+  auto declared = agreed_layout(shards, declarations);
+  const Layout* rule = find_rule(rules, key);
+  if (rule == nullptr) {
+    if (const auto* refusal = std::get_if<Refusal>(&declared)) return refuse(refusal->why);
+    if (!std::get<std::optional<Layout>>(declared)) return undeclared(shards);
+  }
+  const auto* agreed = std::get_if<std::optional<Layout>>(&declared);
+  LayoutDecision decision;
+  decision.layout = rule != nullptr ? *rule : **agreed;
+  const bool has_shape = agreed != nullptr && *agreed && (*agreed)->global_shape;
+  if (rule != nullptr && !rule->global_shape && has_shape) {
+    if ((*agreed)->dims.size() == rule->dims.size()) {
+      decision.layout.global_shape = (*agreed)->global_shape;
+    }
+  }
+  const auto shape = global_shape_of(decision.layout, shards, declarations);
+  if (const auto* refusal = std::get_if<Refusal>(&shape)) return refuse(refusal->why);
+  decision.global_shape = std::get<Shape>(shape);
+  const std::string& source = decision.layout.source;
+  decision.reason = rule != nullptr || source.empty() ? "declared" : "declared by " + source;
+  if (rule != nullptr) decision.reason += " in the layout file";
+  return decision;
+}
+
+}  // namespace
+
+LayoutDecisions declared_layouts(const ShardGroups& groups, const std::vector<LayoutRule>& rules) {
+  Declarations declarations;
+  LayoutDecisions decisions;
+  for (const auto& [key, shards] : groups) {
+    LayoutDecision decision;
+    try {
+      decision = decide(key, shards, rules, declarations);
+    } catch (const Trouble& trouble) {  // a declaration that cannot be read
+      decision = refuse(trouble.what());
+    }
+    decisions.emplace_hint(decisions.end(), key, std::move(decision));
+  }
+  return decisions;
+}
+
+}  // namespace ttrace

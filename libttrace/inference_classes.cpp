@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// Class names, declarations and the mesh of each set of ranks.
+#include "libttrace/inference_classes.hpp"
+
+#include <algorithm>
+#include <set>
+
+namespace ttrace {
+namespace {
+
+bool is_number(std::string_view text) {
+  const auto digit = [](char letter) { return letter >= '0' && letter <= '9'; };
+  return !text.empty() && std::all_of(text.begin(), text.end(), digit);
+}
+
+// Axes some coordinates of which no rank of the trace has.
+std::vector<MeshAxis> incomplete_axes(const std::map<std::int32_t, Coordinates>& ranks) {
+  std::map<std::string, std::set<std::uint64_t>> seen;
+  std::map<std::string, std::uint64_t> sizes;
+  for (const auto& [rank, where] : ranks) {
+    for (const auto& [name, position] : where) {
+      seen[name].insert(position.coord);
+      sizes[name] = std::max(sizes[name], position.size);
+    }
+  }
+  std::vector<MeshAxis> axes;
+  for (const auto& [name, size] : sizes) {
+    if (seen[name].size() < size) axes.push_back({name, size});
+  }
+  return axes;
+}
+
+std::string class_name(const Key& key, const FamilyQuestion& question,
+                       const std::optional<Layout>& declared) {
+  std::string name = std::string(name_of(key.phase)) + "/" + starred(key.module) + "/" + key.slot +
+                     " " + bracketed(question.global);
+  std::string locals;
+  bool even = true;
+  for (const ShardSite& site : question.sites) {
+    even = even && site.local == question.sites.front().local;
+    locals += bracketed(site.local);
+  }
+  name += " from " + (even ? bracketed(question.sites.front().local) : locals);
+  for (const MeshAxis& axis : question.mesh.axes) {
+    name += " " + axis.name + "=" + std::to_string(axis.size);
+  }
+  if (declared) name += " as " + to_string(*declared);
+  return name;
+}
+
+}  // namespace
+
+std::string starred(std::string_view module) {
+  std::string stars;
+  while (true) {
+    const std::size_t end = module.find('.');
+    const std::string_view component = module.substr(0, end);
+    stars += is_number(component) ? "*" : component;
+    if (end == std::string_view::npos) return stars;
+    stars += ".";
+    module.remove_prefix(end + 1);
+  }
+}
+
+const Layout* Declarations::of(const Shard& shard) {
+  const std::int32_t row = shard.record->layout;
+  if (row == kNoLayout) return nullptr;
+  const auto found = parsed_.find({shard.segment, row});
+  if (found != parsed_.end()) return &found->second;
+  const std::string& json = shard.segment->layouts().at(static_cast<std::size_t>(row));
+  return &parsed_.emplace(std::pair(shard.segment, row), layout_from_json(json)).first->second;
+}
+
+Shape Declarations::local_shape(const Shard& shard) {
+  const Layout* layout = of(shard);
+  return layout != nullptr && layout->flat ? layout->flat->shape : shard.record->shape;
+}
+
+Declaration Declarations::of(const Key& key, const std::vector<Shard>& shards) {
+  Declaration declaration;
+  for (const Shard& shard : shards) {
+    const Layout* own = of(shard);
+    if (own == nullptr) continue;
+    declaration.flat = declaration.flat || own->flat.has_value();
+    if (!declaration.layout) {
+      declaration.layout = *own;
+    } else if (declaration.layout->dims != own->dims) {
+      declaration.conflict = "rank " + std::to_string(shards.front().rank) + " declares \"" +
+                             to_string(*declaration.layout) + "\", rank " +
+                             std::to_string(shard.rank) + " \"" + to_string(*own) + "\"";
+    }
+  }
+  if (const Layout* rule = find_rule(rules_, key)) {
+    declaration.layout = *rule;
+    declaration.conflict.clear();
+  }
+  return declaration;
+}
+
+ClassTable::ClassTable(Declarations& declarations, const ShardGroups& candidate)
+    : declarations_(declarations) {
+  std::map<std::int32_t, Coordinates> ranks;
+  for (const auto& [key, shards] : candidate) {
+    for (const Shard& shard : shards) ranks.emplace(shard.rank, shard.where);
+  }
+  incomplete_ = incomplete_axes(ranks);
+  for (const auto& [rank, where] : ranks) {
+    for (const auto& [name, position] : where) parallel_ = parallel_ || position.size > 1;
+  }
+}
+
+const RankMesh& ClassTable::mesh_for(const std::vector<Shard>& shards) {
+  std::vector<std::int32_t> ranks;
+  for (const Shard& shard : shards) ranks.push_back(shard.rank);
+  const auto found = meshes_.find(ranks);
+  if (found != meshes_.end()) return found->second;
+  std::vector<Coordinates> places;
+  for (const Shard& shard : shards) places.push_back(shard.where);
+  return meshes_.emplace(std::move(ranks), mesh_of(places, incomplete_)).first->second;
+}
+
+void ClassTable::add(const Key& key, const std::vector<Shard>& shards,
+                     const LogicalTensor& reference, const Declaration& declaration) {
+  FamilyQuestion question;
+  question.global = reference.shape;
+  question.mesh = mesh_for(shards);
+  question.may_pad = key.phase == Phase::param;
+  for (const Shard& shard : shards) {
+    question.sites.push_back({shard.where, declarations_.local_shape(shard)});
+  }
+  const std::optional<Layout> declared =
+      declaration.conflict.empty() ? declaration.layout : std::nullopt;
+  const std::string name = class_name(key, question, declared);
+  const auto [place, is_new] = by_name_.emplace(name, classes_.size());
+  if (is_new) classes_.push_back({name, std::move(question), {}, declared});
+  classes_[place->second].members.push_back({&key, &shards, &reference});
+}
+
+std::vector<TensorClass> ClassTable::take() {
+  by_name_.clear();
+  return std::exchange(classes_, {});
+}
+
+}  // namespace ttrace

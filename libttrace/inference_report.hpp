@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// What inference has to tell: declarations that content contradicts, tensors without any layout, and
+// the difference between a tensor of another shape and one that is in a local order. One finding
+// stands for all tensors of a class.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "libttrace/inference_vote.hpp"
+
+namespace ttrace {
+
+struct DecidedClass {
+  TensorClass tensors;
+  ClassVerdict verdict;
+};
+
+class InferenceReport {
+ public:
+  // Remembers how well the outputs of these modules agree, before any of them is examined.
+  void note_outputs(const std::vector<DecidedClass>& classes);
+  // Reports on a class; returns why it has no layout, "" when it has one. `parallel`: the mesh has
+  // more than one rank, or there could be no local order.
+  [[nodiscard]] std::string examine(const DecidedClass& decided, bool parallel);
+  void conflict(const Key& key, const std::string& declarations);
+  void undeclared(const Key& key, const std::string& why);
+  [[nodiscard]] std::vector<Finding> take();
+
+ private:
+  enum class Agreement : std::uint8_t { silent, agrees, differs, local_order };
+  [[nodiscard]] static Agreement agreement_of(const ClassVerdict& verdict);
+  [[nodiscard]] bool ancestor_agrees(const TensorClass& tensors) const;
+  std::string report(const DecidedClass& decided, FindingKind kind, const std::string& message);
+  std::string explain_misfit(const DecidedClass& decided, bool parallel);
+
+  std::map<std::string, std::vector<Agreement>> outputs_;  // by starred module
+  std::vector<Finding> findings_;
+};
+
+}  // namespace ttrace
