@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All that the agent knows about frameworks. The rest of it asks here and never names one.
+
+plain: PyTorch's own wrappers, clipping and loss scaling. dtensor: DTensor and DeviceMesh.
+megatron: Megatron-Core. To teach ttrace a framework, add a file beside these and let the functions
+below ask it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, List, Optional, Tuple
+
+from . import dtensor, megatron, plain
+
+local_part = dtensor.local_part
+is_compiled = plain.is_compiled
+class_of = plain.class_of
+passes_on = megatron.passes_on
+parameter_name = megatron.parameter_name
+gathers_late = megatron.gathers_late
+may_be_padded = megatron.may_be_padded
+reload_masters = megatron.reload_masters
+masters = megatron.masters
+
+
+def watch(agent: Any, after_import: Any, torch: Any) -> None:
+    """Wraps what is there, and the rest as soon as it is imported."""
+    plain.watch(agent, after_import, torch)
+    megatron.watch(agent, after_import)
+    after_import("torch.distributed.device_mesh",
+                 lambda module: dtensor.watch_meshes(module, agent.mesh.device_meshes))
+
+
+def segment(owners: List[Any], key: str, child: Any, at_top: bool) -> str:
+    """What the child `key` of owners[-1] adds to its name; "" when that only wraps the child.
+
+    `owners` are the modules above the child, the root first. `at_top`: all of them are wrappers, as
+    far as is known.
+    """
+    if plain.is_wrapped(owners[-1], key, at_top):
+        return ""
+    return megatron.segment(owners, key, child) or key
+
+
+def parameter_layout(parameter: Any, module: Any) -> str:
+    """What the program itself declares, as an entry of /layouts; "" when it says nothing."""
+    if dtensor.is_dtensor(parameter):
+        return dtensor.declared(parameter._spec)
+    return megatron.parameter_layout(parameter, module)
+
+
+def data_parallel_axis(module: Any, torch: Any) -> Optional[Tuple[str, int, int]]:
+    return plain.data_parallel_axis(module, torch)

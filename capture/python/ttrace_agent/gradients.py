@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients of module outputs, by hooks on the tensors themselves.
+
+A tensor hook sees the sum over all consumers and disturbs nothing: in-place operations, views and
+freed outputs keep working, which full backward hooks break. The hook knows which call it belongs to
+and holds neither the tensor nor the module.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, Dict, List, Tuple
+
+from . import abi
+from .names import ModuleInfo
+
+BACKWARD = "backward"
+
+
+# A place where the tensor was returned (module, slot, micro-batch, call); it may be several modules'.
+Label = Tuple[ModuleInfo, str, int, int]
+
+
+class GradientHook:
+    __slots__ = ("_agent", "_iteration", "labels", "leaf_handle")
+
+    def __init__(self, agent: Any, iteration: int):
+        self._agent = agent
+        self._iteration = iteration
+        self.labels: List[Label] = []
+        self.leaf_handle: Any = None
+
+    def __call__(self, gradient: Any) -> None:
+        if self.leaf_handle is not None:  # a leaf may live on and take part in later iterations
+            self.leaf_handle.remove()
+        agent = self._agent
+        if not agent.steps.recording or agent.steps.iteration != self._iteration:
+            return
+        try:
+            self._record(gradient)
+        except Exception as error:
+            agent.failed(self.labels[0][0].name, error)
+
+    def _record(self, gradient: Any) -> None:
+        sequence = abi.NOT_ALIAS
+        for info, slot, microbatch, call in self.labels:
+            written = self._agent.recorder.write(
+                BACKWARD, info.name, slot, gradient, microbatch=microbatch, call=call,
+                raw_name=info.raw_name, alias_of=sequence)
+            sequence = sequence if sequence >= 0 else written
+
+
+class Gradients:
+    def __init__(self, agent: Any, torch: Any):
+        self._agent = agent
+        self._parameter = torch.nn.Parameter
+        self._watched: Dict[int, Tuple[Any, int, GradientHook]] = {}
+
+    def begin_iteration(self) -> None:
+        self._watched = {}
+
+    def watch(self, tensor: Any, info: ModuleInfo, slot: str, microbatch: int, call: int) -> None:
+        """Records the gradient of `tensor`, an output that requires one, when it arrives."""
+        wanted, _ = self._agent.recorder.plan(BACKWARD, info.name, slot)
+        if not wanted or isinstance(tensor, self._parameter):
+            return  # a hook on a parameter would fire for every later micro-batch, too
+        hook = self._hook_of(tensor)
+        hook.labels.append((info, slot, microbatch, call))
+
+    def _hook_of(self, tensor: Any) -> GradientHook:
+        """One a tensor and version: what was done in place is another value with its own hook."""
+        known = self._watched.get(id(tensor))
+        version = tensor._version
+        if known is not None and known[0]() is tensor and known[1] == version:
+            return known[2]
+        hook = GradientHook(self._agent, self._agent.steps.iteration)
+        handle = tensor.register_hook(hook)
+        if tensor.is_leaf:
+            hook.leaf_handle = handle
+        self._watched[id(tensor)] = (weakref.ref(tensor), version, hook)
+        return hook

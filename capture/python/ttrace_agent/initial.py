@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""--init-from: every layout starts from the same parameters.
+
+A pack (docs/format.md) holds whole parameters; each rank takes its part, cut by the user's rules, a
+DTensor's placements or Megatron's attributes, in this order. `seed:N` needs no file: element i of
+the parameter NAME is a function of (N, NAME, i) alone, uniform with mean 0; its standard deviation
+is 1/sqrt(product of all extents but the first) for matrices and 0.02 for vectors. Parameters that
+are all zeros or all ones stay as they are. What cannot be done ends the run: a comparison that
+starts from other parameters would be void.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import mmap
+import os
+import struct
+import sys
+import zlib
+from typing import Any, Dict, List, Optional, Tuple
+
+from . import adapters, layouts
+from .layouts import LayoutError
+from .names import ParameterInfo, Root
+
+_MAGIC = b"TTRACEPK"
+_ROWS_AT_ONCE = 1 << 20  # elements that seed:N makes at a time
+
+
+class InitialError(Exception):
+    """What went wrong, for one line: where and why."""
+
+
+class Pack:
+    """Named tensors in a mapped file."""
+
+    def __init__(self, path: str, torch: Any):
+        self._torch = torch
+        try:
+            with open(path, "rb") as file:
+                # Copy on write: torch asks for writable memory, nothing is ever written.
+                self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+            if self._bytes[:8] != _MAGIC:
+                raise InitialError(f"{path}: not a pack")
+            (length,) = struct.unpack("<Q", self._bytes[8:16])
+            self.tensors: Dict[str, Any] = json.loads(self._bytes[16:16 + length])["tensors"]
+        except (OSError, ValueError, KeyError, struct.error) as error:
+            raise InitialError(f"{path}: {error}") from error
+        self._payloads = -(-(16 + length) // 64) * 64
+
+    def tensor(self, name: str) -> Any:
+        entry = self.tensors[name]
+        shape, dtype = entry["shape"], getattr(self._torch, entry["dtype"])
+        count = math.prod(shape)
+        if count == 0:
+            return self._torch.empty(shape, dtype=dtype, device="cpu")
+        return self._torch.frombuffer(self._bytes, dtype=dtype, count=count,
+                                      offset=self._payloads + entry["offset"]).view(shape)
+
+
+class Initialiser:
+    def __init__(self, agent: Any, torch: Any, init: Dict[str, Any]):
+        self._agent = agent
+        self._torch = torch
+        self._init = init
+        self._pack: Optional[Pack] = None
+
+    def apply(self, root: Root) -> None:
+        """Sets all parameters of a root whose first training forward pass begins."""
+        try:
+            self._agent.names.refresh(root, self._agent.steps.iteration)
+            with self._torch.no_grad():
+                self._set_all(root)
+                adapters.reload_masters()
+        except InitialError as error:
+            self._end(str(error))
+        except Exception as error:
+            self._end(repr(error))
+
+    def _set_all(self, root: Root) -> None:
+        if self._init["kind"] == "pack" and self._pack is None:
+            self._pack = Pack(self._init["path"], self._torch)
+        axes = self._agent.mesh.positions(self._agent.names.roots)
+        for info in root.parameters:
+            parameter = info.ref()
+            if parameter is None:
+                continue
+            try:
+                local, _ = adapters.local_part(parameter)
+                self._set(info, parameter, local.data, axes)
+            except LayoutError as error:
+                raise InitialError(f"{info.name}: {error}") from error
+
+    def _set(self, info: ParameterInfo, parameter: Any, local: Any, axes: Dict[str, Any]) -> None:
+        dims, shape = self._layout(info)
+        if self._pack is None:
+            self._draw(info.name, local, dims, shape, axes)
+            return
+        if info.name not in self._pack.tensors:
+            raise InitialError(f"{info.name}: the trace has no such parameter, was it made with "
+                               "another model?")
+        whole = self._pack.tensor(info.name)
+        if dims is None:
+            if whole.shape != local.shape:
+                raise InitialError(f"{info.name}: {_text(local)} here, {_text(whole)} in the trace, "
+                                   "and nothing declares how it is cut: say it in a --layout file")
+            local.copy_(whole)
+            return
+        shape = shape or list(whole.shape)
+        padded = adapters.may_be_padded(parameter) and shape[1:] == list(whole.shape)[1:]
+        if shape != list(whole.shape) and not padded:
+            raise InitialError(f"{info.name}: {tuple(shape)} here by its layout {dims!r}, "
+                               f"{_text(whole)} in the trace")
+        self._copy_part(info.name, local, whole, self._runs(dims, shape, local, axes, info.name))
+
+    def _copy_part(self, name: str, local: Any, whole: Any, runs: List[layouts.Runs]) -> None:
+        """Rows of padding, which the trace has not, keep their values."""
+        rows, at = whole.shape[0] if whole.dim() else 0, 0
+        if whole.dim() == 0:
+            local.copy_(whole)
+            return
+        for first, count in runs[0]:
+            there = max(0, min(count, rows - first))
+            if there:
+                part = layouts.cut(whole.narrow(0, first, there), [[(0, there)]] + runs[1:])
+                local.narrow(0, at, there).copy_(part)
+            at += count
+
+    def _layout(self, info: ParameterInfo) -> Tuple[Optional[str], Optional[List[int]]]:
+        rule = self._agent.options.rule_for("param", info.name, "value")
+        if rule is not None:
+            return rule.dims, rule.shape
+        if info.layout:
+            declared = json.loads(info.layout)
+            return declared["dims"], declared.get("shape")
+        return None, None
+
+    def _runs(self, dims: str, shape: List[int], local: Any, axes: Dict[str, Any],
+              name: str) -> List[layouts.Runs]:
+        cuts = layouts.parse_dims(dims)
+        if len(cuts) != len(shape):
+            raise InitialError(f"{name}: its layout {dims!r} has {len(cuts)} dimensions, "
+                               f"the parameter {len(shape)}")
+        runs = [layouts.runs_of(extent, cut, axes) for extent, cut in zip(shape, cuts)]
+        selected = [sum(count for _, count in dim) for dim in runs]
+        if selected != list(local.shape):
+            raise InitialError(f"{name}: its layout {dims!r} gives this rank {tuple(selected)}, "
+                               f"but it holds {_text(local)}")
+        return runs
+
+    # ---- seed:N ----
+
+    def _draw(self, name: str, local: Any, dims: Optional[str], shape: Optional[List[int]],
+              axes: Dict[str, Any]) -> None:
+        if local.numel() == 0 or not local.is_floating_point():
+            return
+        if bool((local == 0).all()) or bool((local == 1).all()):
+            return
+        shape = shape or list(local.shape)
+        runs = (self._runs(dims, shape, local, axes, name) if dims is not None
+                else [[(0, extent)] for extent in shape])
+        seed = _mix(int(self._init["seed"]) ^ zlib.crc32(name.encode()) << 32)
+        spread = math.sqrt(3.0 / math.prod(shape[1:])) if len(shape) > 1 else math.sqrt(3.0) * 0.02
+        torch = self._torch
+        places = [torch.cat([torch.arange(first, first + count, device="cpu")
+                             for first, count in dim]) for dim in runs]
+        rows = local.unsqueeze(0) if local.dim() == 0 else local
+        step = max(1, _ROWS_AT_ONCE // max(1, math.prod(rows.shape[1:])))
+        for first in range(0, rows.shape[0], step):
+            part = rows[first:first + step]
+            index = _indices(places, shape, first, part.shape[0], torch)
+            part.copy_(((_uniform(index, seed, torch) * 2 - 1) * spread).view(part.shape))
+
+    def _end(self, why: str) -> None:
+        self._agent.open()
+        self._agent.note("init_from", self._init.get("path") or f"seed:{self._init.get('seed')}",
+                         why)
+        sys.stdout.flush()
+        print(f"ttrace-capture: --init-from: {why}", file=sys.stderr, flush=True)
+        self._agent.close()
+        os._exit(2)  # past every `except` of the program
+
+
+def _text(tensor: Any) -> str:
+    return str(tuple(tensor.shape))
+
+
+_WORD = 1 << 64
+_GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+
+
+def _mix(value: int) -> int:
+    """The finaliser of SplitMix64: every bit of the result depends on every bit of the input."""
+    value = (value + _GOLDEN) % _WORD
+    value = (value ^ value >> 30) * _FIRST % _WORD
+    value = (value ^ value >> 27) * _SECOND % _WORD
+    return value ^ value >> 31
+
+
+def _signed(value: int) -> int:
+    return value - _WORD if value >= _WORD // 2 else value
+
+
+def _indices(places: List[Any], shape: List[int], first: int, count: int, torch: Any) -> Any:
+    """Row-major indices in the whole parameter of rows [first, first + count) of this part."""
+    index = torch.zeros(1, dtype=torch.int64, device="cpu")
+    for dim, place in enumerate(places):
+        chosen = place[first:first + count] if dim == 0 else place
+        index = index.unsqueeze(-1) * shape[dim] + chosen
+    return index.reshape(-1)
+
+
+def _uniform(index: Any, seed: int, torch: Any) -> Any:
+    """SplitMix64 of seed and index as float64 in [0, 1): integer operations, exact everywhere."""
+    def shifted(value: Any, bits: int) -> Any:
+        return (value >> bits) & ((1 << (64 - bits)) - 1)  # >> alone would drag the sign along
+
+    value = index * _signed(_GOLDEN) + _signed(seed)
+    value = (value ^ shifted(value, 30)) * _signed(_FIRST)
+    value = (value ^ shifted(value, 27)) * _signed(_SECOND)
+    value = value ^ shifted(value, 31)
+    return shifted(value, 11).to(torch.float64) * 2.0 ** -53

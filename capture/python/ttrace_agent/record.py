@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a torch tensor to a record: which bytes, which layout, and whether they are known already.
+
+A tensor that has the same storage, offset, shape, strides and version as an earlier record of this
+iteration becomes an alias row: no bytes, and an edge of the data flow. Storages are compared as
+objects through weak references, never by address, because a freed one's address is soon used again.
+Collectives write without changing the version, so they report what they touch (collectives.py).
+"""
+
+from __future__ import annotations
+
+import collections
+import weakref
+from typing import Any, Dict, Optional, Tuple
+
+from . import abi, adapters, layouts
+
+
+def dtype_codes(torch: Any) -> Dict[Any, int]:
+    """Codes of enum ttrace_dtype by torch's dtype; what this torch lacks is left out."""
+    names = ["float64", "float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2", "int8",
+             "int16", "int32", "int64", "uint8", "bool"]
+    return {getattr(torch, name): code for code, name in enumerate(names) if hasattr(torch, name)}
+
+
+class Estimate:
+    """Stands in for the library with --estimate: adds up bytes by phase and records nothing."""
+
+    def __init__(self) -> None:
+        self.bytes: Dict[str, int] = collections.Counter()
+        self.records = 0
+
+    def add(self, phase: str, size: int) -> int:
+        self.bytes[phase] += size
+        self.records += 1
+        return self.records - 1
+
+
+class Recorder:
+    def __init__(self, agent: Any, torch: Any):
+        self._agent = agent
+        self._torch = torch
+        self._options = agent.options
+        self._library = agent.library
+        self._codes = dtype_codes(torch)
+        self._plain = {torch.Tensor, torch.nn.Parameter}
+        self._as_bits = {getattr(torch, f"uint{bits}"): getattr(torch, f"int{bits}")
+                         for bits in (16, 32, 64) if hasattr(torch, f"uint{bits}")}
+        self._kind = abi.KINDS[self._options.kind]
+        self._plans: Dict[Tuple[str, str, str], Tuple[bool, str]] = {}
+        self._has_plans = self._options.filtered or bool(self._options.layout_rules)
+        self._known: Dict[Any, Tuple[Any, int]] = {}
+        self._keys_of: Dict[int, list] = {}  # by storage, the keys in _known
+        self.estimate: Optional[Estimate] = Estimate() if self._options.estimate else None
+
+    def begin(self) -> None:
+        """A segment's aliases stay within it."""
+        self._known = {}
+        self._keys_of = {}
+
+    # ---- what is wanted ----
+
+    def plan(self, phase: str, module: str, slot: str) -> Tuple[bool, str]:
+        """Whether the filters let it through, and the layout that the user's rules give it."""
+        if not self._has_plans:
+            return True, ""
+        key = (phase, module, slot)
+        plan = self._plans.get(key)
+        if plan is None:
+            rule = self._options.rule_for(phase, module, slot)
+            layout = layouts.to_json(rule.dims, rule.shape, "file") if rule else ""
+            plan = self._plans[key] = (self._options.wants(phase, module, slot), layout)
+        return plan
+
+    # ---- aliases ----
+
+    def _key(self, tensor: Any) -> Tuple[Any, Any]:
+        storage = tensor.untyped_storage()
+        try:
+            version = tensor._version
+        except RuntimeError:  # made under inference_mode: never known to be the same
+            version = object()
+        return storage, (storage._cdata, tensor.storage_offset(), version, tensor.shape,
+                         tensor.stride(), tensor.dtype)
+
+    def sequence_of(self, tensor: Any) -> int:
+        """Of the record that holds exactly this tensor, NOT_ALIAS when there is none."""
+        if type(tensor) not in self._plain:
+            tensor, _ = adapters.local_part(tensor)
+            if tensor is None:
+                return abi.NOT_ALIAS
+        try:
+            return self._lookup(*self._key(tensor))
+        except (NotImplementedError, RuntimeError):  # sparse, or inside a functorch transform
+            return abi.NOT_ALIAS
+
+    def _lookup(self, storage: Any, key: Any) -> int:
+        entry = self._known.get(key)
+        if entry is None or entry[0]() is not storage:
+            return abi.NOT_ALIAS
+        return entry[1]
+
+    def _remember(self, storage: Any, key: Any, sequence: int) -> None:
+        self._known[key] = (weakref.ref(storage), sequence)
+        self._keys_of.setdefault(key[0], []).append(key)
+
+    def forget(self, tensor: Any) -> None:
+        """The bytes of this storage may change without a new version: it is known no more."""
+        for key in self._keys_of.pop(tensor.untyped_storage()._cdata, ()):
+            self._known.pop(key, None)
+
+    # ---- records ----
+
+    def write(self, phase: str, module: str, slot: str, tensor: Any, *, microbatch: int = -1,
+              call: int = 0, flags: int = 0, raw_name: str = "", layout: str = "",
+              alias_of: int = abi.NOT_ALIAS, link: bool = True, always: bool = False) -> int:
+        """Records `tensor`; its sequence number, negative when it was not recorded.
+
+        `link` false: never as an alias (parameters and states are changed in ways that no version
+        counter sees). `always`: in full, whatever the filters say.
+        """
+        ruled_layout = ""
+        if self._has_plans:
+            wanted, ruled_layout = self.plan(phase, module, slot)
+            if not wanted and not always:
+                return abi.NOT_ALIAS
+        if type(tensor) not in self._plain:
+            tensor, declared = adapters.local_part(tensor)
+            if tensor is None:
+                return self._refuse(module, slot, declared)
+            layout = layout or declared
+        code = self._codes.get(tensor.dtype)
+        if code is None:
+            tensor = self._representable(tensor)
+            if tensor is None:
+                return self._refuse(module, slot, "its dtype cannot be recorded")
+            code = self._codes[tensor.dtype]
+        key = None
+        if alias_of < 0:
+            try:
+                storage, key = self._key(tensor)
+            except (NotImplementedError, RuntimeError) as error:
+                return self._refuse(module, slot, f"it has no plain storage ({error})")
+            if link:
+                alias_of = self._lookup(storage, key)
+        if self.estimate is not None:
+            sequence = self.estimate.add(phase, tensor.nbytes if alias_of < 0 else 0)
+        else:
+            data = 0
+            if alias_of < 0:
+                if not (tensor.is_cpu and tensor.is_contiguous()) or tensor.is_neg():
+                    tensor = self._packed(tensor)
+                data = tensor.data_ptr()
+            sequence = self._library.record(
+                abi.PHASES[phase], code, 0 if always else self._kind, tensor.shape, microbatch,
+                call, flags, module, slot, raw_name if raw_name != module else "",
+                ruled_layout or layout, data, alias_of)
+            if sequence < 0:
+                raise RuntimeError(self._library.last_error() or f"ttrace_record: {sequence}")
+        if alias_of < 0:
+            self._remember(storage, key, sequence)
+        return sequence
+
+    def _packed(self, tensor: Any) -> Any:
+        """Contiguous and on the host; the copy waits for the current stream, as the data do."""
+        with self._torch.no_grad():
+            return tensor.detach().resolve_neg().contiguous().cpu()
+
+    def _representable(self, tensor: Any) -> Any:
+        """The same bits under a dtype that the format has, or None."""
+        if tensor.dtype in self._as_bits:
+            return tensor.detach().view(self._as_bits[tensor.dtype])
+        if tensor.is_complex() and tensor.dtype is not getattr(self._torch, "complex32", None):
+            return self._torch.view_as_real(tensor.detach().resolve_conj())
+        return None
+
+    def _refuse(self, module: str, slot: str, why: str) -> int:
+        self._agent.note("not recorded", f"{module}/{slot}", why)
+        return abi.NOT_ALIAS

@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Iterations, and what is read around the optimizer's step.
+
+An iteration begins with the first training forward pass after a step and ends with the next step;
+optimizers that step one after another, without a forward pass in between, end one iteration
+together. Parameters are recorded before it, gradients before clipping and before the step, and
+parameters, masters and optimizer states after it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import weakref
+from typing import Any, Iterable, Optional, Set, Tuple
+
+from . import abi, adapters
+from .adapters.dtensor import PendingNorm, is_dtensor
+from .names import ROOT, Root
+from .targets import Target, Targets
+
+REDUCED, CLIPPED = "reduced", "clipped"
+
+
+class OuterStep:
+    """A step() around torch optimizers' own; only its end is the end of an iteration."""
+
+    def __init__(self, steps: "Steps", optimizer: Any, updates_all: bool):
+        self._steps = steps
+        self.optimizer = optimizer
+        self.updates_all = updates_all  # copies masters to all parameters when it is done
+        self.norm: Any = None  # the gradient norm it reports
+
+    def __enter__(self) -> "OuterStep":
+        self._steps.depth += 1
+        return self
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        self._steps.depth -= 1
+        if kind is None and self._steps.depth == 0:
+            self._steps.outer_done(self)
+
+
+class Steps:
+    def __init__(self, agent: Any, torch: Any):
+        self._agent = agent
+        self._torch = torch
+        self._targets = Targets(agent)
+        self._norm = PendingNorm()
+        self.iteration = -1
+        self.running = False  # between the first forward pass and the step
+        self.recording = False  # and this iteration is to be captured
+        self.depth = 0  # of outer steps
+        self._unfinished = False  # its segment is open
+        self._before_clipping: Set[str] = set()
+        self._written: Set[Tuple[str, str, str]] = set()
+        self._no_gradient: Set[str] = set()
+        self._norms = 0
+        self._solo: Any = None  # the optimizer of the latest iterations, as a weak reference
+        self._streak = 0  # their number
+        self._asleep = False
+
+    def install(self) -> None:
+        optimizer = importlib.import_module("torch.optim.optimizer")
+        guarded = self._agent.guarded
+        optimizer.register_optimizer_step_pre_hook(
+            lambda stepped, args, kwargs: guarded("before step", self._before_step, stepped))
+        optimizer.register_optimizer_step_post_hook(
+            lambda stepped, args, kwargs: guarded("after step", self._after_step, stepped))
+
+    # ---- boundaries ----
+
+    def before_forward(self, root: Root) -> None:
+        """A training forward pass of a model begins."""
+        if self.running:
+            return
+        self.finish()
+        self.iteration += 1
+        self.running = True
+        self._before_clipping = set()
+        self._written = set()
+        self._no_gradient = set()
+        self._norms = 0
+        self.recording = (self._agent.options.wants_iteration(self.iteration)
+                          and self._agent.begin_iteration(self.iteration))
+        self._unfinished = self.recording
+        self._agent.update_awake()
+
+    def mark(self) -> None:
+        """The program says that the iteration is over."""
+        self._boundary(self)
+
+    def outer_step(self, optimizer: Any, updates_all: bool = False) -> OuterStep:
+        return OuterStep(self, optimizer, updates_all)
+
+    def outer_done(self, outer: OuterStep) -> None:
+        self._agent.guarded("after step", self._outer_done, outer)
+
+    def _outer_done(self, outer: OuterStep) -> None:
+        if self.recording and self.running:
+            if outer.updates_all:
+                for root in self._agent.names.roots:
+                    self._record_updated(root)
+            if isinstance(outer.norm, (float, self._torch.Tensor)):
+                self._record_norm(outer.norm)
+        self._boundary(outer.optimizer)
+
+    def _boundary(self, optimizer: Any) -> None:
+        self._agent.hooks.between_calls()
+        if self._asleep:
+            self._passed_asleep(optimizer)
+        elif self.running:
+            self.running = False
+            same = self._solo is not None and self._solo() is optimizer
+            self._streak = self._streak + 1 if same else 1
+            self._solo = weakref.ref(optimizer)
+            if self._may_sleep():
+                self._asleep = True
+                self._agent.hooks.remove()
+        elif self._solo is None or self._solo() is not optimizer:
+            self._streak = 0  # several optimizers: forward passes must be seen to count
+        self._agent.update_awake()
+
+    def _may_sleep(self) -> bool:
+        """The next iteration costs nothing if module hooks are gone and steps alone are counted.
+
+        That needs one optimizer, known to step once an iteration. Compiled code is guarded by the
+        hooks it was compiled with.
+        """
+        dynamo = sys.modules.get("torch._dynamo.utils")
+        compiled = dynamo is not None and bool(dynamo.counters.get("frames"))
+        return (self._streak >= 2 and not compiled
+                and not self._agent.options.wants_iteration(self.iteration + 1))
+
+    def _passed_asleep(self, optimizer: Any) -> None:
+        self.finish()
+        if self._solo() is not optimizer:
+            self._streak = 0
+            self._wake()
+            return
+        self.iteration += 1
+        if self._agent.options.wants_iteration(self.iteration + 1):
+            self._wake()
+
+    def _wake(self) -> None:
+        self._asleep = False
+        self._agent.hooks.install()
+
+    def finish(self) -> None:
+        """Closes the segment and brings the tables up to date."""
+        if self._unfinished:
+            self._unfinished = False
+            if self._norm.forget():
+                self._agent.note("not recorded", "grad/@root/norm",
+                                 "its value was a DTensor that the program did not make whole")
+            self._agent.end_iteration()
+        self.recording = False
+
+    # ---- what is recorded ----
+
+    def _write(self, phase: str, name: str, slot: str, tensor: Any, **details: Any) -> None:
+        """Once an iteration: steps may be nested."""
+        if tensor is not None and (phase, name, slot) not in self._written:
+            self._written.add((phase, name, slot))
+            self._agent.recorder.write(phase, name, slot, tensor, link=False, **details)
+
+    def record_values(self, root: Root) -> None:
+        """All parameters, before the first forward pass of the iteration."""
+        if root.values_recorded == self.iteration or not self.recording:
+            return
+        root.values_recorded = self.iteration
+        self._agent.names.refresh(root, self.iteration)
+        self._agent.describe(root)
+        module = root.ref()
+        if module is not None and self.iteration > 0 and adapters.gathers_late(module):
+            self._agent.note("not recorded", "param", "parameters are gathered while the forward "
+                             "pass runs; their value before it is that after the former step")
+            return
+        for info in root.parameters:
+            parameter = info.ref()
+            if parameter is not None:
+                flags = abi.TRAINABLE if parameter.requires_grad else 0
+                self._write("param", info.name, "value", parameter, flags=flags,
+                            raw_name=info.raw_name, layout=info.layout)
+
+    def _record_updated(self, root: Root) -> None:
+        """Parameters after the step."""
+        module = root.ref()
+        if module is None or adapters.gathers_late(module):
+            return
+        for info in root.parameters:
+            parameter = info.ref()
+            if parameter is not None and parameter.requires_grad:
+                self._write("step", info.name, "param", parameter, raw_name=info.raw_name,
+                            layout=info.layout, flags=self._step_flags(info.name))
+
+    def _step_flags(self, name: str) -> int:
+        return abi.TRAINABLE | (abi.NO_GRADIENT if name in self._no_gradient else 0)
+
+    def _record_gradient(self, target: Target, stepped: Any, slot: str) -> None:
+        gradient = stepped.grad
+        if gradient is None:
+            gradient = getattr(stepped, "decoupled_grad", None)
+        if gradient is None:
+            self._no_gradient.add(target.name)
+            return
+        if gradient.is_sparse:
+            gradient = gradient.to_dense()
+        self._write("grad", target.name, slot, gradient, raw_name=target.raw_name,
+                    layout=target.layout)
+
+    def _record_norm(self, norm: Any) -> None:
+        if is_dtensor(norm):
+            if not all(placement.is_replicate() for placement in norm.placements):
+                self._norm.expect(norm, self._norm_arrived)
+                return
+        elif not isinstance(norm, self._torch.Tensor):
+            norm = self._torch.tensor(norm, dtype=self._torch.float64, device="cpu")
+        self._agent.recorder.write("grad", ROOT, "norm", norm, call=self._norms, link=False)
+        self._norms += 1  # a program may clip several models
+
+    def _norm_arrived(self, norm: Any) -> None:
+        if self._unfinished:
+            self._agent.guarded("norm", self._record_norm, norm)
+
+    # ---- clipping ----
+
+    def before_clipping(self, parameters: Iterable[Any]) -> None:
+        """Gradients as they were reduced; after this they are scaled in place."""
+        for parameter in parameters:
+            target = self._targets.find(parameter)
+            if target is not None and parameter.grad is not None:
+                self._before_clipping.add(target.name)
+                self._record_gradient(target, parameter, REDUCED)
+
+    def after_clipping(self, norm: Any) -> None:
+        if isinstance(norm, self._torch.Tensor):
+            self._record_norm(norm)
+
+    def gradients_ready(self, groups: Any, clips: bool) -> None:
+        """An outer step has finished its gradients and has not clipped them."""
+        if self.recording and self.running:
+            for stepped, target in self._targets.of_groups(groups):
+                self._record_gradient(target, stepped, REDUCED)
+                if clips:
+                    self._before_clipping.add(target.name)
+
+    # ---- the step of a torch optimizer ----
+
+    def _before_step(self, optimizer: Any) -> None:
+        if not self.recording or not self.running:
+            return
+        for stepped, target in self._targets.of_groups(optimizer.param_groups):
+            slot = CLIPPED if target.name in self._before_clipping else REDUCED
+            self._record_gradient(target, stepped, slot)
+
+    def _after_step(self, optimizer: Any) -> None:
+        if self.recording:  # also of a second optimizer, when the first has ended the iteration
+            for stepped, target in self._targets.of_groups(optimizer.param_groups):
+                self._record_stepped(optimizer, stepped, target)
+        if self.depth == 0:
+            self._boundary(optimizer)
+
+    def _record_stepped(self, optimizer: Any, stepped: Any, target: Target) -> None:
+        details = {"raw_name": target.raw_name, "layout": target.layout}
+        if stepped is target.parameter:
+            self._write("step", target.name, "param", stepped,
+                        flags=self._step_flags(target.name), **details)
+        elif target.is_copy:
+            self._write("step", target.name, "master", stepped, **details)
+        state: Optional[Any] = optimizer.state.get(stepped)
+        for slot, value in (state or {}).items():
+            if slot == "step" or not isinstance(value, self._torch.Tensor):
+                continue
+            if tuple(value.shape) != tuple(stepped.shape):
+                details = {"raw_name": target.raw_name}  # a factored state has its own shape
+            self._write("step", target.name, slot, value, **details)

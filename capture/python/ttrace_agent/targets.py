@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a torch optimizer steps: a parameter of the model, or a tensor that stands for one.
+
+Mixed precision keeps fp32 masters, distributed optimizers keep flat pieces of them; gradients,
+masters and states are recorded under the parameter's name, with the piece as part of the layout.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+
+from . import adapters, layouts
+from .names import ParameterInfo
+
+
+class Target(NamedTuple):
+    name: str
+    raw_name: str
+    layout: str
+    parameter: Any
+    is_copy: bool  # the stepped tensor has bytes of its own
+
+
+class Targets:
+    def __init__(self, agent: Any):
+        self._agent = agent
+        self._masters: Dict[int, Tuple[Any, Any]] = {}
+        self._masters_of = -1  # iteration
+
+    def of_groups(self, groups: List[Dict[str, Any]]) -> Iterator[Tuple[Any, Target]]:
+        """(stepped tensor, what it stands for) of all of an optimizer's that are known."""
+        unknown = 0
+        for group in groups:
+            for stepped in group["params"]:
+                target = self.find(stepped)
+                if target is not None:
+                    yield stepped, target
+                unknown += target is None
+        if unknown:
+            self._agent.note("not recorded", "optimizer",
+                             "it updates tensors that no module which was called holds")
+
+    def find(self, stepped: Any) -> Optional[Target]:
+        info = self._agent.names.parameter(stepped)
+        if info is not None:
+            return Target(info.name, info.raw_name, info.layout, stepped, False)
+        main, master = self._master(stepped)
+        info = self._agent.names.parameter(master.parameter) if main is stepped else None
+        if info is None:
+            return None
+        layout = _piece_of(info, master) if master.flat else info.layout
+        return Target(info.name, info.raw_name, layout, master.parameter,
+                      not _shares_storage(stepped, master.parameter))
+
+    def _master(self, stepped: Any) -> Tuple[Any, Any]:
+        if self._masters_of != self._agent.steps.iteration:
+            self._masters_of = self._agent.steps.iteration
+            parameters = [info.ref() for root in self._agent.names.roots
+                          for info in root.parameters]
+            self._masters = adapters.masters([p for p in parameters if p is not None])
+        return self._masters.get(id(stepped), (None, None))
+
+
+def _piece_of(info: ParameterInfo, master: Any) -> str:
+    """The parameter's own layout, and the flat piece of this rank's part of it."""
+    shape = list(master.parameter.shape)
+    declared = json.loads(info.layout) if info.layout else {}
+    return layouts.to_json(declared.get("dims", layouts.dims_text([[]] * len(shape))),
+                           declared.get("shape", shape), declared.get("source", "megatron"),
+                           master.flat)
+
+
+def _shares_storage(stepped: Any, parameter: Any) -> bool:
+    return stepped.untyped_storage() is parameter.untyped_storage()

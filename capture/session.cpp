@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+// See session.hpp.
+#include "capture/session.hpp"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <new>
+#include <span>
+#include <system_error>
+#include <thread>
+
+#include "capture/session_holder.hpp"
+#include "capture/spawn.hpp"
+
+namespace ttrace {
+
+using std::chrono::milliseconds;
+
+namespace {
+
+// One write, so that lines of several ranks do not mix.
+void complain(std::int32_t rank, std::string_view text) {
+  const std::string line = "ttrace: rank " + std::to_string(rank) + ": " + std::string(text) + "\n";
+  if (::write(STDERR_FILENO, line.data(), line.size()) < 0) return;  // nobody listens
+}
+
+std::string_view view(const char* text) { return text == nullptr ? std::string_view{} : text; }
+
+}  // namespace
+
+// ---- open and close ----
+
+int Session::open(const ttrace_options* options) {
+  static const int registered =
+      pthread_atfork(nullptr, nullptr, [] { session().make_child_inert(); });
+  const std::lock_guard lock(mutex_);
+  if (inert_) return remember(ENOTCONN, "a forked child records nothing");
+  if (registered != 0) return remember(registered, "pthread_atfork failed");
+  if (ring_ != nullptr) return 0;
+  settings_ = {};
+  if (const auto refusal = read_settings(options, settings_)) {
+    if (refusal->error != ENOENT) complain(settings_.rank, "nothing is captured: " + refusal->why);
+    return remember(refusal->error, refusal->why);
+  }
+  return open_writer();
+}
+
+int Session::open_writer() {
+  int error = 0;
+  std::string why;
+  try {
+    auto ring = std::make_unique<RingProducer>(settings_.ring_bytes);
+    start_writer(settings_, *ring);
+    ring_ = std::move(ring);
+    wanted_ = true;
+    open_iteration_ = false;
+    last_iteration_ = -1;
+    recorded_.clear();
+    estimate_ = {};
+    update_active();
+    return 0;
+  } catch (const SpawnFailure& failure) {
+    error = failure.error;
+    why = failure.what();
+  } catch (const std::system_error& failure) {
+    error = failure.code().value();
+    why = failure.what();
+  }
+  complain(settings_.rank, "nothing is captured: " + why);
+  return remember(error == 0 ? EIO : error, why);
+}
+
+int Session::close() {
+  const std::lock_guard lock(mutex_);
+  return close_locked();
+}
+
+int Session::close_locked() {
+  if (inert_ || ring_ == nullptr) return 0;
+  active_.store(false);
+  if (send_estimate() && send_header(MessageType::close, 0)) ring_->publish();
+  ConsumerReport report = ring_->report();
+  while (report.state == ConsumerState::ready && !ring_->consumer_gone()) {
+    report = ring_->wait_while(ConsumerState::ready, milliseconds(10000));
+  }
+  if (report.state != ConsumerState::finished) report = ring_->report();
+  if (report.state != ConsumerState::finished) return disarm();
+  ring_.reset();
+  recorded_ = {};
+  if (report.error == 0) return 0;
+  complain(settings_.rank, report.message);
+  return remember(report.error, report.message);
+}
+
+void Session::close_at_exit() {
+  if (inert_) return;
+  // The lock may belong to a thread that waits for a slow disk, or to this one, when a signal
+  // handler called exit() in the middle of a call. The writer finishes on its own when we are gone.
+  for (int tries = 0; !mutex_.try_lock(); ++tries) {
+    if (tries == 500) return;
+    std::this_thread::sleep_for(milliseconds(10));
+  }
+  close_locked();
+  mutex_.unlock();
+}
+
+void Session::make_child_inert() {
+  // Other threads of the parent may have held these locks; they do not exist here.
+  new (&mutex_) std::mutex;
+  new (&error_mutex_) std::mutex;
+  if (ring_ == nullptr) return;  // nothing was open: the child may have a capture of its own
+  active_.store(false);
+  inert_ = true;
+  (void)ring_.release();  // its memory is not mapped here
+}
+
+int Session::disarm() {
+  const ConsumerReport report = ring_->report();
+  const std::string why =
+      report.message.empty() || report.state == ConsumerState::ready
+          ? "its writer died, capture ends here, the program goes on"
+          : "its writer gave up (" + report.message + "), capture ends here, the program goes on";
+  active_.store(false);
+  ring_.reset();
+  recorded_ = {};
+  complain(settings_.rank, why);
+  return remember(EPIPE, why);
+}
+
+// ---- errors ----
+
+int Session::remember(int error, std::string_view text) {
+  const std::lock_guard lock(error_mutex_);
+  error_ = text;
+  return -error;
+}
+
+std::string Session::last_error() {
+  const std::lock_guard lock(error_mutex_);
+  return error_;
+}
+
+int Session::fail(int error, std::string_view where, std::string_view text) {
+  if (!send_note("error", where, text, 1)) return disarm();
+  return remember(error, std::string(where) + ": " + std::string(text));
+}
+
+bool Session::send_estimate() {
+  std::string phases;
+  for (std::uint8_t code = 0; code < kPhaseCount; ++code) {
+    if (estimate_[code] == 0) continue;
+    phases += (phases.empty() ? "\"" : ",\"") + std::string(name_of(static_cast<Phase>(code))) +
+              "\":" + std::to_string(estimate_[code]);
+  }
+  if (phases.empty()) return true;
+  const std::string text = "{\"estimate_bytes\":{" + phases + "}}";
+  if (!send_header(MessageType::set_json, text.size()) || !send(text)) return false;
+  ring_->publish();
+  return true;
+}
+
+void Session::update_active() { active_.store(collecting()); }
+
+// ---- messages ----
+
+bool Session::send(std::span<const std::byte> bytes) { return ring_->write(bytes); }
+
+bool Session::send(std::string_view text) { return send(std::as_bytes(std::span(text))); }
+
+template <class Body>
+bool Session::send_body(const Body& body) {
+  return send(std::as_bytes(std::span(&body, 1)));
+}
+
+bool Session::send_header(MessageType type, std::uint64_t bytes) {
+  MessageHeader header;
+  header.type = type;
+  header.bytes = bytes;
+  return send_body(header);
+}
+
+bool Session::send_note(std::string_view what, std::string_view where, std::string_view why,
+                        std::uint32_t degrades) {
+  NoteBody body;
+  body.what_bytes = static_cast<std::uint32_t>(what.size());
+  body.where_bytes = static_cast<std::uint32_t>(where.size());
+  body.why_bytes = static_cast<std::uint32_t>(why.size());
+  body.degrades = degrades;
+  const std::uint64_t bytes = sizeof body + what.size() + where.size() + why.size();
+  const bool sent = send_header(MessageType::note, bytes) && send_body(body) && send(what) &&
+                    send(where) && send(why);
+  if (sent) ring_->publish();
+  return sent;
+}
+
+int Session::set(const char* json) {
+  const std::lock_guard lock(mutex_);
+  if (inert_ || ring_ == nullptr) return -ENOTCONN;
+  const std::string_view text = view(json);
+  if (text.empty()) return fail(EINVAL, "ttrace_set", "no text");
+  if (text.size() > kMaxJsonBytes) return fail(EINVAL, "ttrace_set", "text is longer than 1 GiB");
+  if (!send_header(MessageType::set_json, text.size()) || !send(text)) return disarm();
+  ring_->publish();
+  return 0;
+}
+
+int Session::note(const char* what, const char* where, const char* why) {
+  const std::lock_guard lock(mutex_);
+  if (inert_ || ring_ == nullptr) return -ENOTCONN;
+  const auto shorten = [](const char* text) { return view(text).substr(0, kMaxNameBytes); };
+  return send_note(shorten(what), shorten(where), shorten(why), 0) ? 0 : disarm();
+}
+
+// ---- iterations and records ----
+
+int Session::begin_iteration(std::int64_t iteration) {
+  const std::lock_guard lock(mutex_);
+  if (inert_ || ring_ == nullptr) return -ENOTCONN;
+  if (iteration <= last_iteration_) {
+    return fail(EINVAL, "iteration " + std::to_string(iteration),
+                iteration < 0 ? "is negative" : "came after a later one or twice");
+  }
+  const bool was_open = open_iteration_;
+  last_iteration_ = iteration;
+  wanted_ = !settings_.iterations || contains(*settings_.iterations, iteration);
+  open_iteration_ = wanted_;
+  recorded_.clear();
+  update_active();
+
+  if (settings_.estimate) return 0;
+  IterationBody body;
+  body.iteration = iteration;
+  const bool sent = wanted_
+                        ? send_header(MessageType::begin_iteration, sizeof body) && send_body(body)
+                        : !was_open || send_header(MessageType::end_iteration, 0);
+  if (!sent) return disarm();
+  ring_->publish();
+  return 0;
+}
+
+int Session::end_iteration() {
+  const std::lock_guard lock(mutex_);
+  if (inert_ || ring_ == nullptr) return -ENOTCONN;
+  if (!open_iteration_) return 0;
+  open_iteration_ = false;
+  recorded_.clear();
+  const bool sent =
+      settings_.estimate ? send_estimate() : send_header(MessageType::end_iteration, 0);
+  if (!sent) return disarm();
+  ring_->publish();
+  return 0;
+}
+
+std::int64_t Session::record(const ttrace_tensor* tensor) {
+  const std::lock_guard lock(mutex_);
+  if (inert_ || !collecting()) return -ENOTCONN;
+  if (tensor == nullptr) return fail(EINVAL, "ttrace_record", "no tensor");
+  const CheckedTensor checked = check_tensor(*tensor, recorded_);
+  const std::string where = checked.problem.empty() && open_iteration_
+                                ? std::string{}
+                                : std::string(checked.module) + "/" + std::string(checked.slot);
+  if (!checked.problem.empty()) return fail(EINVAL, where, checked.problem);
+  if (!open_iteration_) return fail(EINVAL, where, "no iteration was begun");
+
+  const std::uint64_t sequence = recorded_.size();
+  RecordedTensor recorded{checked.bytes, sequence, tensor->dtype};
+  if (tensor->alias_of >= 0)
+    recorded.root = recorded_[static_cast<std::size_t>(tensor->alias_of)].root;
+  recorded_.push_back(recorded);
+  if (settings_.estimate) {
+    const bool kept = tensor->kind == TTRACE_FULL && tensor->alias_of < 0;
+    estimate_[tensor->phase] += kept ? checked.bytes : 0;
+    return static_cast<std::int64_t>(sequence);
+  }
+  if (!send_record(*tensor, checked)) return disarm();
+  ring_->publish();
+  return static_cast<std::int64_t>(sequence);
+}
+
+bool Session::send_record(const ttrace_tensor& tensor, const CheckedTensor& checked) {
+  const bool alias = tensor.alias_of >= 0;
+  RecordBody body;
+  body.sequence = recorded_.size() - 1;
+  body.alias_of = alias ? static_cast<std::int64_t>(recorded_.back().root) : -1;
+  body.tensor_bytes = checked.bytes;
+  body.payload_bytes = alias ? 0 : checked.bytes;
+  body.microbatch = tensor.microbatch;
+  body.call = tensor.call;
+  body.flags = tensor.flags;
+  body.module_bytes = static_cast<std::uint32_t>(checked.module.size());
+  body.slot_bytes = static_cast<std::uint32_t>(checked.slot.size());
+  body.raw_name_bytes = static_cast<std::uint32_t>(checked.raw_name.size());
+  body.layout_bytes = static_cast<std::uint32_t>(checked.layout.size());
+  body.phase = tensor.phase;
+  body.dtype = tensor.dtype;
+  body.kind = tensor.kind;
+  body.ndim = tensor.ndim;
+
+  const std::span shape(tensor.shape, tensor.ndim);
+  const std::span payload(static_cast<const std::byte*>(tensor.data),
+                          static_cast<std::size_t>(body.payload_bytes));
+  const std::uint64_t names =
+      checked.module.size() + checked.slot.size() + checked.raw_name.size() + checked.layout.size();
+  return send_header(MessageType::record,
+                     sizeof body + shape.size_bytes() + names + payload.size()) &&
+         send_body(body) && send(std::as_bytes(shape)) && send(checked.module) &&
+         send(checked.slot) && send(checked.raw_name) && send(checked.layout) && send(payload);
+}
+
+}  // namespace ttrace

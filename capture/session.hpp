@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// One rank's capture, as the traced process sees it: a ring to a writer process, and the little
+// that must be known here (the current iteration, sequence numbers). All methods may be called from
+// any thread, in any order, at any time; they report errors as negative errno values and never wait
+// for anything but room in the ring. Three ends are possible: closed; disarmed, when the writer
+// died; inert, in a forked child, which shares nothing with its parent's writer.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "capture/settings.hpp"
+#include "capture/tensor_check.hpp"
+#include "capture/ttrace.h"
+#include "libttrace/core/key.hpp"
+#include "libttrace/core/message.hpp"
+#include "libttrace/core/ring.hpp"
+
+namespace ttrace {
+
+class Session {
+ public:
+  int open(const ttrace_options* options);
+  [[nodiscard]] bool active() const { return active_.load(std::memory_order_relaxed); }
+  int set(const char* json);
+  int note(const char* what, const char* where, const char* why);
+  int begin_iteration(std::int64_t iteration);
+  int end_iteration();
+  std::int64_t record(const ttrace_tensor* tensor);
+  int close();
+  // At process exit: gives up, instead of waiting for a thread that will never let go.
+  void close_at_exit();
+  void make_child_inert();
+
+  [[nodiscard]] std::string last_error();
+  // Remembers an error that had no other place; returns -error.
+  int remember(int error, std::string_view text);
+
+ private:
+  int open_writer();
+  int fail(int error, std::string_view where, std::string_view text);
+  int disarm();
+  int close_locked();
+  [[nodiscard]] bool collecting() const { return ring_ != nullptr && wanted_; }
+  [[nodiscard]] bool send(std::span<const std::byte> bytes);
+  [[nodiscard]] bool send(std::string_view text);
+  template <class Body>
+  [[nodiscard]] bool send_body(const Body& body);
+  [[nodiscard]] bool send_header(MessageType type, std::uint64_t bytes);
+  [[nodiscard]] bool send_note(std::string_view what, std::string_view where, std::string_view why,
+                               std::uint32_t degrades);
+  [[nodiscard]] bool send_record(const ttrace_tensor& tensor, const CheckedTensor& checked);
+  [[nodiscard]] bool send_estimate();
+  void update_active();
+
+  std::mutex mutex_;
+  std::atomic<bool> active_{false};
+  Settings settings_;
+  std::unique_ptr<RingProducer> ring_;
+  bool inert_ = false;
+  bool wanted_ = true;                    // the current iteration is one of those to be captured
+  bool open_iteration_ = false;           // between begin and end of a wanted iteration
+  std::int64_t last_iteration_ = -1;      // the latest that was begun
+  std::vector<RecordedTensor> recorded_;  // of the current segment
+  std::array<std::uint64_t, kPhaseCount> estimate_{};  // bytes by phase
+
+  std::mutex error_mutex_;  // so that an error can be read while another thread waits for room
+  std::string error_;
+};
+
+}  // namespace ttrace

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a rank's capture needs to know, from the caller's options and the environment that
+// ttrace-capture prepared. TTRACE_ITERATIONS and TTRACE_RANKS apply here, so that they work for
+// every program, whatever language it is written in.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "capture/ttrace.h"
+#include "libttrace/core/intervals.hpp"
+
+namespace ttrace {
+
+struct Settings {
+  std::string directory;
+  std::string writer;
+  std::string run_id;  // "": the writer finds or makes one
+  std::int32_t rank = 0;
+  std::int32_t world_size = 1;
+  std::uint64_t ring_bytes = 0;
+  std::optional<Intervals> iterations;  // nullopt: all
+  bool estimate = false;                // count the bytes, record nothing
+};
+
+// Why there is nothing to capture, or why it cannot be done.
+struct Refusal {
+  int error = 0;  // errno value; ENOENT: this process is not to be captured at all
+  std::string why;
+};
+
+// Fills `settings`; nullopt when all is well. `options` may be null, older or newer than this file.
+[[nodiscard]] std::optional<Refusal> read_settings(const ttrace_options* options,
+                                                   Settings& settings);
+
+}  // namespace ttrace

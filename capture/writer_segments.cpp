@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// See writer_segments.hpp.
+#include "capture/writer_segments.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "libttrace/core/trouble.hpp"
+#include "libttrace/trace_files.hpp"
+
+namespace ttrace {
+namespace {
+
+constexpr std::size_t kPiece = std::size_t{1} << 20;
+
+}  // namespace
+
+Segments::Segments(std::filesystem::path directory, RankIdentity identity, RankFile& rank_file)
+    : directory_(std::move(directory)), identity_(std::move(identity)), rank_file_(rank_file) {}
+
+void Segments::begin(std::int64_t iteration) {
+  end(true);
+  iteration_ = iteration;
+  stored_.clear();
+  if (!trouble_.empty()) return;
+  try {
+    writer_ = std::make_unique<SegmentWriter>(
+        directory_ / segment_file_name(iteration),
+        SegmentInfo{identity_.run_id, identity_.rank, iteration, true});
+  } catch (const std::exception& error) {
+    stop(error.what());
+  }
+}
+
+bool Segments::record(IncomingRecord incoming, RingConsumer& ring) {
+  if (incoming.sequence != stored_.size()) {
+    throw Trouble("ring", "shared memory", "holds records out of order");
+  }
+  stored_.push_back(-1);
+  begin_record(incoming);
+  const bool whole = copy_payload(incoming.payload_bytes, ring);
+  const bool stored = whole && in_record_ && commit(incoming);
+  if (!stored) rank_file_.count_lost(1);
+  return whole;
+}
+
+void Segments::begin_record(IncomingRecord& incoming) {
+  if (writer_ == nullptr) return;
+  Record& record = incoming.record;
+  record.key.iteration = iteration_;
+  if (record.alias_of != kNotAlias) {
+    const auto target = static_cast<std::size_t>(record.alias_of);
+    record.alias_of = target < stored_.size() ? stored_[target] : -1;
+    if (record.alias_of < 0) return;  // its bytes are lost, and so is this name for them
+  }
+  try {
+    stored_.back() = static_cast<std::int64_t>(writer_->begin(record, incoming.layout_json));
+    in_record_ = true;
+  } catch (const std::exception& error) {
+    stop(error.what());
+  }
+}
+
+// Reads the payload, whether or not it can be stored; false when the stream ends before it does.
+bool Segments::copy_payload(std::uint64_t bytes, RingConsumer& ring) {
+  while (bytes != 0) {
+    const auto piece = ring.peek(static_cast<std::size_t>(std::min<std::uint64_t>(bytes, kPiece)));
+    if (piece.empty()) return false;
+    if (in_record_) {
+      try {
+        writer_->append(piece);
+      } catch (const std::exception& error) {
+        stop(error.what());
+      }
+    }
+    ring.consume(piece.size());
+    bytes -= piece.size();
+  }
+  return true;
+}
+
+bool Segments::commit(const IncomingRecord& incoming) {
+  try {
+    writer_->commit();
+  } catch (const std::exception& error) {
+    stop(error.what());
+    return false;
+  }
+  in_record_ = false;
+  ++records_;
+  if (incoming.record.kind == RecordKind::full) bytes_ += incoming.payload_bytes;
+  return true;
+}
+
+void Segments::end(bool complete) {
+  if (writer_ == nullptr) return;
+  close_writer(complete);
+  rank_file_.save();
+}
+
+void Segments::stop(const std::string& why) {
+  trouble_ = why;
+  rank_file_.add_event("recording stopped", "iteration " + std::to_string(iteration_), why);
+  rank_file_.degrade();
+  rank_file_.log(why);
+  if (writer_ != nullptr) close_writer(false);
+  rank_file_.save();
+}
+
+void Segments::close_writer(bool complete) {
+  // Taken out first: a second error must not come back here.
+  const std::unique_ptr<SegmentWriter> writer = std::move(writer_);
+  const std::uint64_t records = std::exchange(records_, 0);
+  const std::uint64_t bytes = std::exchange(bytes_, 0);
+  try {
+    if (std::exchange(in_record_, false)) writer->abandon();
+    writer->close(complete);
+    rank_file_.count(records, bytes);
+  } catch (const std::exception& error) {
+    if (trouble_.empty()) trouble_ = error.what();
+    rank_file_.add_event("segment not closed", "iteration " + std::to_string(iteration_),
+                         error.what());
+    rank_file_.degrade();
+    rank_file_.count_lost(records);
+    rank_file_.log(error.what());
+  }
+}
+
+}  // namespace ttrace

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Turns the rank's messages into segments, one an iteration. The first error (a full disk, mostly)
+// ends the recording for good: the segment is closed with what it has, and everything that follows
+// is read, counted as lost and thrown away, because the rank must never wait for a writer in
+// trouble.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "capture/writer_rank_file.hpp"
+#include "libttrace/core/message.hpp"
+#include "libttrace/core/record.hpp"
+#include "libttrace/core/ring.hpp"
+#include "libttrace/segment.hpp"
+
+namespace ttrace {
+
+// A record as it arrives, without its bytes.
+struct IncomingRecord {
+  std::uint64_t sequence = 0;  // the rank's numbers; alias_of of `record` is one, too
+  std::uint64_t payload_bytes = 0;
+  Record record;
+  std::string layout_json;
+};
+
+class Segments {
+ public:
+  Segments(std::filesystem::path directory, RankIdentity identity, RankFile& rank_file);
+
+  void begin(std::int64_t iteration);
+  // Writes the record, reading its payload from `ring`. False when the stream ended in the middle.
+  [[nodiscard]] bool record(IncomingRecord incoming, RingConsumer& ring);
+  // complete: the rank said that the iteration is over.
+  void end(bool complete);
+
+  [[nodiscard]] bool open() const { return writer_ != nullptr; }
+  [[nodiscard]] const std::string& trouble() const { return trouble_; }  // "": none yet
+
+ private:
+  void begin_record(IncomingRecord& incoming);
+  [[nodiscard]] bool copy_payload(std::uint64_t bytes, RingConsumer& ring);
+  [[nodiscard]] bool commit(const IncomingRecord& incoming);
+  void stop(const std::string& why);
+  void close_writer(bool complete);
+
+  std::filesystem::path directory_;
+  RankIdentity identity_;
+  RankFile& rank_file_;
+  std::unique_ptr<SegmentWriter> writer_;
+  bool in_record_ = false;  // begun in writer_ and not yet committed
+  std::int64_t iteration_ = -1;
+  std::uint64_t records_ = 0;  // committed to writer_, and their bytes
+  std::uint64_t bytes_ = 0;
+  std::vector<std::int64_t> stored_;  // the rank's sequence -> the segment's; -1: lost
+  std::string trouble_;
+};
+
+}  // namespace ttrace
