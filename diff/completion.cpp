@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sums that somebody completes. See accept_completed_sums in judge.hpp. A reduced gradient or an
+// updated parameter that is still a sum is never accepted: nothing comes after it.
+#include <algorithm>
+
+#include "diff/judge.hpp"
+#include "diff/parts.hpp"
+
+namespace ttrace {
+namespace {
+
+bool is_sum_problem(const Finding& finding) {
+  return finding.kind == FindingKind::partial_incomplete;
+}
+
+// Every coordinate of the axes to be added over is there.
+bool all_addends(const LogicalTensor& tensor) {
+  for (const Source& source : sources_of(tensor)) {
+    std::uint64_t expected = 1;
+    for (const std::string& axis : tensor.layout.partial) {
+      expected *= position_on(source.first().shard.where, axis).size;
+    }
+    if (source.shards.size() != expected) return false;
+  }
+  return true;
+}
+
+bool is_clean(const Outcome& outcome) { return outcome.compared && outcome.findings.empty(); }
+
+// The output of the nearest module around it that has one, of the same micro-batch.
+bool output_completes(const Key& key, const Alignment& alignment,
+                      const std::vector<Outcome>& outcomes) {
+  for (std::string module = key.module; module != kRootModule;) {
+    module = parent_of(module);
+    bool any = false;
+    for (std::size_t i = 0; i < outcomes.size(); ++i) {
+      const Key& other = alignment.pairs[i].key;
+      if (other.phase != Phase::forward || other.module != module || is_input(other) ||
+          other.microbatch != key.microbatch || !alignment.pairs[i].candidate->layout.partial.empty())
+        continue;
+      if (!is_clean(outcomes[i])) return false;
+      any = true;
+    }
+    if (any) return true;
+  }
+  return false;
+}
+
+// The reduced gradients of the module's parameters.
+bool gradients_complete(const Key& key, const Alignment& alignment,
+                        const std::vector<Outcome>& outcomes) {
+  bool any = false;
+  for (std::size_t i = 0; i < outcomes.size(); ++i) {
+    const Key& other = alignment.pairs[i].key;
+    if (other.phase != Phase::grad || other.slot != "reduced") continue;
+    if (!lies_in(other.module, key.module)) continue;
+    if (!is_clean(outcomes[i])) return false;
+    any = true;
+  }
+  return any;
+}
+
+}  // namespace
+
+void accept_completed_sums(const Alignment& alignment, std::vector<Outcome>& outcomes) {
+  for (std::size_t i = 0; i < outcomes.size(); ++i) {
+    std::vector<Finding>& findings = outcomes[i].findings;
+    const Pair& pair = alignment.pairs[i];
+    const Key& key = pair.key;
+    if (!std::any_of(findings.begin(), findings.end(), is_sum_problem)) continue;
+    if (!std::all_of(findings.begin(), findings.end(), is_sum_problem)) continue;
+    if (!all_addends(*pair.reference) || !all_addends(*pair.candidate)) continue;
+    const bool forward = key.phase == Phase::forward || key.phase == Phase::recompute;
+    const bool backward = carries_seed(key);
+    if (!forward && !backward) continue;
+    const bool completed = forward ? output_completes(key, alignment, outcomes)
+                                   : gradients_complete(key, alignment, outcomes);
+    if (completed) findings.clear();
+  }
+}
+
+}  // namespace ttrace

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gradients that cancel. A sum whose terms cancel carries the rounding of its terms, however small
+// it comes out: the bias of attention's keys has the gradient 0 in exact arithmetic, and pure
+// rounding in a run. Relative to such a tensor every error is large, so its limit needs a scale of
+// its own, a floor: the size of the terms.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "diff/align.hpp"
+#include "diff/limits.hpp"
+#include "diff/stream.hpp"
+
+namespace ttrace {
+
+class Floors {
+ public:
+  Floors(const Side& reference, const Alignment& alignment, const Limits& limits,
+         const std::vector<PairMetrics>& measured);
+
+  // An absolute error (a norm) that rounding of the terms explains; 0 where no floor is known.
+  // Reads the reference's inputs and gradients of the module, so ask only when it may matter.
+  [[nodiscard]] double of(std::size_t pair);
+
+ private:
+  [[nodiscard]] double of_parameter(std::size_t pair);
+  [[nodiscard]] double of_activation(std::size_t pair);
+  // sqrt(sum over tokens of |dy|^2 |x|^2) of a parameter's gradient.
+  [[nodiscard]] std::optional<double> terms_of(const Key& gradient);
+  [[nodiscard]] double terms_of_call(const Key& call, bool weight);
+  [[nodiscard]] const LogicalTensor* input_of(const Key& call) const;
+  [[nodiscard]] double unit();
+
+  const Side& reference_;
+  const Alignment& alignment_;
+  const Limits& limits_;
+  const std::vector<PairMetrics>& measured_;
+  // Largest RMS of the gradients of a module's children and of its own, by module and micro-batch.
+  std::map<std::pair<std::string, std::int32_t>, double> siblings_;
+  std::optional<double> unit_;
+};
+
+}  // namespace ttrace

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// From measurements and limits to findings. The statistic is the norm of the error against the norm
+// of the reference; integers and start weights must be equal; NaN never passes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "diff/align.hpp"
+#include "diff/limits.hpp"
+#include "diff/seed.hpp"
+#include "diff/stream.hpp"
+
+namespace ttrace {
+
+inline constexpr double kHugeScore = 1e12;  // an error where none is allowed
+
+// The result of one pair.
+struct Outcome {
+  bool compared = false;
+  double error = 0;   // relative to the norm of the reference (absolute where that is 0)
+  double limit = 0;   // in the same unit, floors included
+  double score = 0;   // error / limit
+  std::uint64_t excluded = 0;  // elements that an update says nothing about
+  bool equal = false;          // not one element differs
+  std::vector<Finding> findings;
+};
+
+struct JudgeInput {
+  const Side* reference = nullptr;
+  const Alignment* alignment = nullptr;
+  const Limits* limits = nullptr;
+  const Seeds* seeds = nullptr;
+  const std::vector<PairMetrics>* measured = nullptr;
+};
+
+// One outcome a pair, by index.
+[[nodiscard]] std::vector<Outcome> judge(const JudgeInput& input);
+
+// Values that are still to be added over an axis (partial_incomplete) are no error where that sum is
+// right and something completes it: the module around returns the right output, or the reduced
+// gradients of its parameters are right. Takes those findings back.
+void accept_completed_sums(const Alignment& alignment, std::vector<Outcome>& outcomes);
+
+// ---- evidence (evidence.cpp) ----
+
+// The factor by which the candidate is the reference, when it is one factor: what is left after
+// taking it out is within `limit`. 0 when the candidate is zero.
+[[nodiscard]] std::optional<double> common_factor(const Sums& sums, double limit);
+// "exactly 2", "exactly 1/4", "1.0312": a small ratio of integers when it is within `limit` of one.
+[[nodiscard]] std::string factor_text(double factor, double limit);
+
+// Ranks whose own part exceeds the limit, if not all do.
+[[nodiscard]] std::vector<std::int32_t> odd_ranks(const PairMetrics& metrics, double limit);
+
+// Adds what explains an error: factor, odd ranks and their boxes, worst element, histogram.
+void add_evidence(const Pair& pair, const PairMetrics& metrics, double limit, Finding& finding);
+
+[[nodiscard]] std::string short_number(double value);  // three digits
+
+}  // namespace ttrace

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// See order.hpp.
+#include "diff/order.hpp"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+namespace ttrace {
+namespace {
+
+int precedence(const Finding& finding) {
+  switch (finding.kind) {
+    case FindingKind::incomplete_trace:
+      return 0;
+    case FindingKind::missing:
+    case FindingKind::unexpected:
+      return 1;
+    case FindingKind::different_data:
+      return 2;
+    default:
+      return 3;
+  }
+}
+
+// What is known of each tensor: it agrees, it diverged, or nothing.
+class State {
+ public:
+  State(const Alignment& alignment, const std::vector<Outcome>& outcomes) {
+    for (std::size_t i = 0; i < outcomes.size(); ++i) {
+      const Pair& pair = alignment.pairs[i];
+      const std::size_t at = pair.same_as == kNoPair ? i : pair.same_as;
+      clean_[pair.key] = outcomes[at].compared && outcomes[at].findings.empty();
+    }
+  }
+  [[nodiscard]] bool clean(const Key& key) const {
+    const auto found = clean_.find(key);
+    return found != clean_.end() && found->second;
+  }
+  // Of all tensors of that phase and module (exactly, any micro-batch, call and slot): whether there
+  // are any, and all agree.
+  [[nodiscard]] bool all_clean(const Key& like, const std::string& slot_prefix) const {
+    bool any = false;
+    Key first = like;
+    first.module.clear();
+    first.microbatch = -1;
+    first.slot.clear();
+    for (auto at = clean_.lower_bound(first);
+         at != clean_.end() && at->first.phase == like.phase; ++at) {
+      if (at->first.module != like.module || at->first.slot.rfind(slot_prefix, 0) != 0) continue;
+      if (!at->second) return false;
+      any = true;
+    }
+    return any;
+  }
+
+ private:
+  std::map<Key, bool> clean_;
+};
+
+class Inheritance {
+ public:
+  Inheritance(const Flow& flow, const Alignment& alignment, const std::vector<Outcome>& outcomes)
+      : flow_(flow), alignment_(alignment), state_(alignment, outcomes) {}
+
+  // Whether everything that this tensor is computed from is known and agrees.
+  [[nodiscard]] bool introduced(const Finding& finding,
+                                const std::vector<OrderedFinding>& earlier) const {
+    const Key& key = finding.key;
+    switch (key.phase) {
+      case Phase::param:
+        return true;
+      case Phase::forward:
+        return !is_input(key) && forward_introduced(key, earlier);
+      case Phase::grad:
+        return gradient_introduced(key);
+      case Phase::step:
+        return step_introduced(key);
+      case Phase::recompute:
+      case Phase::backward:  // a consumer may be an operation between modules, which no row shows
+      case Phase::comm:
+        return false;
+    }
+    return false;
+  }
+
+ private:
+  bool inputs_clean(const Key& output) const {
+    const std::vector<Key>& inputs = flow_.inputs_of(output);
+    return !inputs.empty() && std::all_of(inputs.begin(), inputs.end(), [this](const Key& input) {
+      return state_.clean(input);
+    });
+  }
+
+  bool forward_introduced(const Key& key, const std::vector<OrderedFinding>& earlier) const {
+    for (const OrderedFinding& other : earlier) {
+      const Key& theirs = other.finding.key;
+      const bool inside = theirs.phase == Phase::param || theirs.phase == Phase::forward;
+      if (inside && lies_in(theirs.module, key.module)) return false;
+    }
+    return inputs_clean(key);
+  }
+
+  // The gradient that reaches the module, and what the module was given.
+  bool gradient_introduced(const Key& key) const {
+    Key own = key;
+    if (key.module == kRootModule) return false;
+    if (key.slot != "reduced" && key.slot != "local") {
+      own.slot = "reduced";
+      return state_.clean(own);
+    }
+    Key backward = key;
+    backward.phase = Phase::backward;
+    backward.module = module_of(key);
+    if (!state_.all_clean(backward, "grad_output")) return false;
+    for (const Pair& pair : alignment_.pairs) {
+      const Key& other = pair.key;
+      const bool output = other.phase == Phase::forward && other.module == backward.module &&
+                          !is_input(other);
+      if (output && !inputs_clean(other)) return false;
+    }
+    return true;
+  }
+
+  bool step_introduced(const Key& key) const {
+    Key before = key;
+    before.phase = Phase::grad;
+    before.slot = "reduced";
+    if (!state_.clean(before)) return false;
+    before.phase = Phase::param;
+    before.slot = "value";
+    if (!state_.clean(before)) return false;
+    if (key.slot != "param" && key.slot != "master") return true;
+    Key states = key;
+    return state_.all_clean(states, "exp_avg") || !has_states(key);
+  }
+
+  bool has_states(const Key& key) const {
+    return std::any_of(alignment_.pairs.begin(), alignment_.pairs.end(), [&](const Pair& pair) {
+      return pair.key.phase == Phase::step && pair.key.module == key.module &&
+             pair.key.slot != "param" && pair.key.slot != "master";
+    });
+  }
+
+  const Flow& flow_;
+  const Alignment& alignment_;
+  State state_;
+};
+
+}  // namespace
+
+std::vector<OrderedFinding> order_findings(std::vector<Finding> findings, const Flow& flow,
+                                           const Alignment& alignment,
+                                           const std::vector<Outcome>& outcomes) {
+  std::vector<OrderedFinding> ordered;
+  for (Finding& finding : findings) {
+    const Place place = finding.key.module.empty() ? Place{} : flow.place(finding.key);
+    ordered.push_back({std::move(finding), place, false});
+  }
+  std::stable_sort(ordered.begin(), ordered.end(),
+                   [](const OrderedFinding& one, const OrderedFinding& other) {
+                     return std::make_tuple(precedence(one.finding), one.place) <
+                                std::make_tuple(precedence(other.finding), other.place) ||
+                            (precedence(one.finding) == precedence(other.finding) &&
+                             one.place == other.place && one.finding.key < other.finding.key);
+                   });
+  const Inheritance inheritance(flow, alignment, outcomes);
+  std::vector<OrderedFinding> earlier;
+  for (OrderedFinding& entry : ordered) {
+    const bool value = precedence(entry.finding) == 3;
+    entry.inherited =
+        value && !earlier.empty() && !inheritance.introduced(entry.finding, earlier);
+    earlier.push_back(entry);
+  }
+  return ordered;
+}
+
+}  // namespace ttrace

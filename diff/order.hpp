@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which finding comes first, and which ones are only its consequences.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "diff/align.hpp"
+#include "diff/flow.hpp"
+#include "diff/judge.hpp"
+
+namespace ttrace {
+
+struct OrderedFinding {
+  Finding finding;
+  Place place;
+  // Something it is computed from had already diverged, or may have: only where all inputs are known
+  // and agree is a later finding one of its own.
+  bool inherited = false;
+};
+
+// Trace-wide ones, then missing tensors, then data flow: data, initial parameters, forward, loss,
+// backward, gradient reduction and the step in backward order.
+[[nodiscard]] std::vector<OrderedFinding> order_findings(std::vector<Finding> findings,
+                                                         const Flow& flow,
+                                                         const Alignment& alignment,
+                                                         const std::vector<Outcome>& outcomes);
+
+}  // namespace ttrace

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// The result of a comparison as a value: what the text and the JSON report print, and nothing that
+// either of them would have to compute.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "diff/align.hpp"
+#include "diff/order.hpp"
+#include "diff/seed.hpp"
+
+namespace ttrace {
+
+struct PhaseReport {
+  std::uint64_t compared = 0;
+  std::uint64_t expected = 0;
+  std::uint64_t equal = 0;       // of the compared, bit for bit
+  double smallest_limit = 0;     // relative; over floating tensors
+  double largest_limit = 0;
+  double largest_score = 0;
+  std::optional<Key> closest;    // the tensor with the largest score
+};
+
+struct ModuleSource {
+  std::string class_name;
+  std::string location;  // file:line of its forward
+};
+
+struct LayoutLine {
+  std::string name;    // of the tensors, block numbers starred
+  std::string layout;
+  std::string reason;
+  std::uint64_t tensors = 0;
+  bool assumed = false;
+};
+
+struct TensorLine {
+  Key key;
+  bool compared = false;
+  bool equal = false;
+  double error = 0;
+  double limit = 0;
+  double score = 0;
+  std::string note;
+};
+
+// An iteration after the judged one: what rounding has become since, for information.
+struct LaterIteration {
+  std::int64_t iteration = 0;
+  struct Largest {
+    double error = 0;
+    std::string key;
+  };
+  std::map<Phase, Largest> largest;
+};
+
+struct Report {
+  std::string reference, candidate;  // paths
+  std::int64_t iteration = 0;
+  std::string mode;
+  bool weak = true;
+  std::string backend;
+  bool by_content = true;  // micro-batches were matched by their inputs
+
+  std::vector<OrderedFinding> findings;
+  std::map<std::string, ModuleSource> sources;  // of the modules that findings name
+  std::array<PhaseReport, kPhaseCount> phases;
+  std::vector<NotCaptured> not_captured;
+  Seeds seeds;
+  std::vector<LayoutLine> layouts;
+  std::vector<TensorLine> tensors;
+  std::vector<LaterIteration> later;
+  std::uint64_t edges = 0;
+  std::uint64_t skipped = 0;     // collectives
+  std::uint64_t excluded = 0;    // elements of updates
+  std::uint64_t nan_on_both = 0;  // elements
+
+  [[nodiscard]] bool same() const { return findings.empty(); }
+  [[nodiscard]] std::uint64_t compared() const;
+  [[nodiscard]] std::uint64_t expected() const;
+  [[nodiscard]] std::uint64_t inherited() const;
+};
+
+struct TextOptions {
+  std::size_t top = 10;  // findings
+  bool verbose = false;
+  bool color = false;
+};
+
+[[nodiscard]] std::string report_as_text(const Report& report, const TextOptions& options);
+// docs/report.md
+[[nodiscard]] std::string report_as_json(const Report& report);
+// When there is no answer: the same document with the verdict "trouble".
+[[nodiscard]] std::string trouble_as_json(const std::string& message);
+
+}  // namespace ttrace

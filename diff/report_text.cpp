@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+// The report for a reader: the verdict first, then what supports it.
+#include <algorithm>
+#include <cstdio>
+
+#include "diff/judge.hpp"
+#include "diff/report.hpp"
+
+namespace ttrace {
+namespace {
+
+// 5200 -> "5,200"
+std::string grouped(std::uint64_t value) {
+  std::string text = std::to_string(value);
+  for (std::size_t at = text.size(); at > 3;) text.insert(at -= 3, ",");
+  return text;
+}
+
+std::string plural(std::uint64_t count, const std::string& noun) {
+  return grouped(count) + " " + noun + (count == 1 ? "" : "s");
+}
+
+std::string where_text(const OrderedFinding& entry) {
+  switch (entry.place.stage) {
+    case Stage::data:
+      return "in the data";
+    case Stage::parameters:
+      return "in the initial parameters";
+    case Stage::forward:
+      return "in the forward pass";
+    case Stage::loss:
+      return "in the loss";
+    case Stage::backward:
+      return "in the backward pass";
+    case Stage::reduction:
+      return "in the gradient reduction";
+    case Stage::clip:
+      return "in gradient clipping";
+    case Stage::step:
+      return "in the optimizer step";
+  }
+  return "";
+}
+
+bool is_structural(const Finding& finding) {
+  switch (finding.kind) {
+    case FindingKind::missing:
+    case FindingKind::unexpected:
+    case FindingKind::different_data:
+    case FindingKind::incomplete_trace:
+      return true;
+    default:
+      return false;
+  }
+}
+
+class TextReport {
+ public:
+  TextReport(const Report& report, const TextOptions& options)
+      : report_(report), options_(options) {}
+
+  std::string run() {
+    verdict();
+    if (!report_.same()) findings();
+    coverage();
+    missing();
+    seeds();
+    layouts();
+    remarks();
+    if (options_.verbose) tensors();
+    return std::move(text_);
+  }
+
+ private:
+  void line(const std::string& text) { text_ += text + "\n"; }
+
+  std::string colored(const std::string& text, const char* code) const {
+    return options_.color ? "\033[" + std::string(code) + "m" + text + "\033[0m" : text;
+  }
+
+  void verdict() {
+    if (report_.same()) {
+      std::uint64_t equal = 0;
+      for (const PhaseReport& phase : report_.phases) equal += phase.equal;
+      line(colored("same", "1;32") + ", up to round-off: " + grouped(report_.compared()) + " of " +
+           grouped(report_.expected()) + " expected tensors compared, " + grouped(equal) +
+           " of them bit-equal");
+      return;
+    }
+    const OrderedFinding& first = report_.findings.front();
+    const std::string word = colored("differs", "1;31") + ": ";
+    if (first.finding.key.module.empty() || is_structural(first.finding)) {
+      line(word + first.finding.message);
+      return;
+    }
+    line(word + "the first module that diverges is `" + first.finding.key.module + "`" +
+         source_of(first.finding.key) + ", " + where_text(first) + " (" +
+         to_string(first.finding.key) + "): " + first.finding.message);
+  }
+
+  // " (ColumnParallelLinear, layers.py:123)"
+  std::string source_of(const Key& key) const {
+    for (const std::string& module : {key.module, module_of(key)}) {
+      const auto source = report_.sources.find(module);
+      if (source == report_.sources.end()) continue;
+      const auto& [name, location] = source->second;
+      if (name.empty() && location.empty()) return "";
+      return " (" + name + (name.empty() || location.empty() ? "" : ", ") + location + ")";
+    }
+    return "";
+  }
+
+  void evidence(const Finding& finding) {
+    std::size_t width = 0;
+    for (const auto& [name, value] : finding.evidence) width = std::max(width, name.size());
+    for (const auto& [name, value] : finding.evidence) {
+      line("  " + name + std::string(width - name.size() + 2, ' ') + value);
+    }
+  }
+
+  void findings() {
+    evidence(report_.findings.front().finding);
+    const std::uint64_t inherited = report_.inherited();
+    if (inherited > 0) line(plural(inherited, "later finding") + " may be its consequence");
+    std::vector<const OrderedFinding*> others;
+    for (std::size_t i = 1; i < report_.findings.size(); ++i) {
+      if (!report_.findings[i].inherited) others.push_back(&report_.findings[i]);
+    }
+    if (!others.empty()) line("\nnot explained by it:");
+    list(others, options_.top);
+    if (!options_.verbose || inherited == 0) return;
+    std::vector<const OrderedFinding*> rest;
+    for (const OrderedFinding& entry : report_.findings) {
+      if (entry.inherited) rest.push_back(&entry);
+    }
+    line("\nmay be consequences:");
+    list(rest, std::max<std::size_t>(options_.top, 50));
+  }
+
+  void list(const std::vector<const OrderedFinding*>& entries, std::size_t top) {
+    for (std::size_t i = 0; i < entries.size() && i < top; ++i) {
+      const Finding& finding = entries[i]->finding;
+      const std::string name = finding.key.module.empty() ? "" : to_string(finding.key) + ": ";
+      line("  " + std::string(name_of(finding.kind)) + ": " + name + finding.message);
+    }
+    if (entries.size() > top) {
+      line("  and " + grouped(entries.size() - top) + " more (--top, --json)");
+    }
+  }
+
+  void coverage() {
+    line("");
+    line("phase       compared  expected  bit-equal  limit, relative        closest to its limit");
+    for (std::size_t i = 0; i < kPhaseCount; ++i) {
+      const PhaseReport& phase = report_.phases[i];
+      if (phase.expected == 0) continue;
+      std::string limit = "equal";
+      if (phase.largest_limit > 0) {
+        limit = short_number(phase.smallest_limit) + " .. " + short_number(phase.largest_limit);
+      }
+      char row[160];
+      std::snprintf(row, sizeof row, "%-10s %9s %9s %10s  %-21s",
+                    std::string(name_of(static_cast<Phase>(i))).c_str(),
+                    grouped(phase.compared).c_str(), grouped(phase.expected).c_str(),
+                    grouped(phase.equal).c_str(), limit.c_str());
+      line(std::string(row) + "  " + closest(phase));
+    }
+    line(std::string("limits: ") + report_.mode + (report_.weak ? " (weak)" : "") +
+         ": a larger relative error of any one tensor would have been found");
+  }
+
+  static std::string closest(const PhaseReport& phase) {
+    if (!phase.closest || phase.largest_score == 0) return "-";
+    return short_number(phase.largest_score) + " x: " + to_string(*phase.closest);
+  }
+
+  void missing() {
+    const std::size_t count = report_.not_captured.size();
+    if (count == 0) return;
+    line("\nexpected, but captured by neither run: " + grouped(count));
+    const std::size_t top = options_.verbose ? count : options_.top;
+    for (std::size_t i = 0; i < count && i < top; ++i) {
+      const NotCaptured& entry = report_.not_captured[i];
+      line("  " + std::string(name_of(entry.key.phase)) + "/" + entry.key.module + "/" +
+           entry.key.slot + ": " + entry.reason);
+    }
+    if (count > top) line("  and " + grouped(count - top) + " more (-v)");
+  }
+
+  void seeds() {
+    std::map<std::string, std::vector<std::int32_t>> kinds;
+    for (const auto& [microbatch, seed] : report_.seeds) {
+      if (seed.factor == 1) continue;
+      const std::string meaning = seed.explained ? seed.meaning : "unexplained";
+      kinds[short_number(seed.factor) + " = " + meaning].push_back(microbatch);
+    }
+    for (const auto& [kind, microbatches] : kinds) {
+      line("gradient seed " + kind + " in " + plural(microbatches.size(), "micro-batch") +
+           (microbatches.size() == 1 ? "" : "es") +
+           ": the loss of a micro-batch is divided by counts that depend on the layout; taken out "
+           "of activations' gradients, not of reduced ones");
+    }
+  }
+
+  void layouts() {
+    std::uint64_t cut = 0, assumed = 0, unknown = 0;
+    for (const LayoutLine& layout : report_.layouts) {
+      const bool plain = layout.layout.find_first_of("[(") == std::string::npos;
+      if (layout.layout == "unknown") unknown += layout.tensors;
+      if (!plain) cut += layout.tensors;
+      if (layout.assumed) assumed += layout.tensors;
+    }
+    if (cut + assumed + unknown > 0) {
+      line("layouts: " + plural(cut, "tensor") + " cut over ranks" +
+           (assumed > 0 ? ", " + grouped(assumed) + " assumed" : "") +
+           (unknown > 0 ? ", " + grouped(unknown) + " unknown" : "") +
+           (options_.verbose ? ":" : " (-v lists them)"));
+    }
+    if (!options_.verbose) return;
+    for (const LayoutLine& layout : report_.layouts) {
+      line("  " + layout.name + "  \"" + layout.layout + "\"  " + layout.reason + " (" +
+           grouped(layout.tensors) + ")");
+    }
+  }
+
+  void remarks() {
+    if (!report_.by_content) {
+      line("micro-batches were matched by position: no integer input of the model identifies them");
+    }
+    if (report_.excluded > 0) {
+      line(plural(report_.excluded, "element") +
+           " of updated parameters were left out: their gradient is within its own rounding");
+    }
+    if (report_.nan_on_both > 0) {
+      line(plural(report_.nan_on_both, "element") + " are NaN on both sides");
+    }
+    if (report_.skipped > 0) {
+      line(plural(report_.skipped, "collective") + " not compared: their buffers depend on layout");
+    }
+    for (const LaterIteration& later : report_.later) {
+      std::string text = "iteration " + std::to_string(later.iteration) + ", not judged:";
+      for (const auto& [phase, largest] : later.largest) {
+        text += " " + std::string(name_of(phase)) + " " + short_number(largest.error);
+      }
+      line(text + " (largest relative errors; rounding grows through the optimizer)");
+    }
+    if (options_.verbose) line("iteration " + std::to_string(report_.iteration) + ", backend " +
+                               report_.backend + ", " + plural(report_.edges, "data-flow edge"));
+  }
+
+  void tensors() {
+    line("\nall tensors: error / limit (relative)");
+    for (const TensorLine& tensor : report_.tensors) {
+      std::string result = !tensor.compared ? "not compared"
+                           : tensor.equal   ? "bit-equal"
+                                            : short_number(tensor.error) + " / " +
+                                                short_number(tensor.limit);
+      line("  " + to_string(tensor.key) + "  " + result +
+           (tensor.note.empty() ? "" : "  (" + tensor.note + ")"));
+    }
+  }
+
+  const Report& report_;
+  const TextOptions& options_;
+  std::string text_;
+};
+
+}  // namespace
+
+std::string report_as_text(const Report& report, const TextOptions& options) {
+  return TextReport(report, options).run();
+}
+
+}  // namespace ttrace

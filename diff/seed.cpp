@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// See seed.hpp. The ratio of a tensor is that of least squares, sum(r c) / sum(r r), over a sample.
+#include "diff/seed.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "diff/stream.hpp"
+
+namespace ttrace {
+namespace {
+
+constexpr std::uint64_t kSample = 65536;  // elements of each part
+const double kWindow = std::exp2(1.0 / 20);
+
+std::string number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.9g", value);
+  return text;
+}
+
+// Sizes of mesh axes; an axis that both sides have with equal sizes explains nothing by itself.
+std::map<std::string, double> axis_sizes(const Trace& trace) {
+  std::map<std::string, double> sizes;
+  for (const RankInfo& rank : trace.ranks()) {
+    for (const auto& [name, position] : rank.axes) {
+      if (position.size > 1) sizes[name] = static_cast<double>(position.size);
+    }
+  }
+  return sizes;
+}
+
+struct Product {
+  double value = 1;
+  std::string text;
+  std::size_t terms = 0;
+};
+
+// All products of some of the axes, simplest first.
+std::vector<Product> products(const std::map<std::string, double>& sizes) {
+  std::vector<Product> all{{}};
+  for (const auto& [name, size] : sizes) {
+    const std::size_t before = all.size();
+    for (std::size_t i = 0; i < before; ++i) {
+      all.push_back({all[i].value * size, all[i].text.empty() ? name : all[i].text + " * " + name,
+                     all[i].terms + 1});
+    }
+    if (all.size() > 64) break;  // a mesh of more axes has no readable explanation
+  }
+  std::stable_sort(all.begin(), all.end(), [](const Product& one, const Product& other) {
+    return one.terms < other.terms;
+  });
+  return all;
+}
+
+std::string ratio_text(const Product& above, const Product& below) {
+  const std::string top = above.text.empty() ? "1" : above.text;
+  if (below.text.empty()) return top;
+  const bool several = below.terms > 1;
+  return top + " / " + (several ? "(" : "") + below.text + (several ? ")" : "");
+}
+
+}  // namespace
+
+bool carries_seed(const Key& key) {
+  return key.phase == Phase::backward || (key.phase == Phase::grad && key.slot == "local");
+}
+
+double scale_for(const Key& key, const Seeds& seeds) {
+  if (!carries_seed(key)) return 1;
+  const auto seed = seeds.find(key.microbatch);
+  return seed == seeds.end() ? 1 : 1 / seed->second.factor;
+}
+
+double most_frequent(std::vector<double> ratios) {
+  std::sort(ratios.begin(), ratios.end());
+  std::size_t best = 0, best_count = 0;
+  for (std::size_t first = 0, last = 0; first < ratios.size(); ++first) {
+    while (last < ratios.size() && ratios[last] <= ratios[first] * kWindow) ++last;
+    if (last - first <= best_count) continue;
+    best = first;
+    best_count = last - first;
+  }
+  return ratios.empty() ? 1 : ratios[best + (best_count - 1) / 2];
+}
+
+std::map<double, std::string> explainable_factors(const Trace& reference, const Trace& candidate) {
+  std::map<double, std::string> factors{{1.0, ""}};
+  const std::vector<Product> own = products(axis_sizes(candidate));
+  std::vector<Product> theirs = products(axis_sizes(reference));
+  for (Product& product : theirs) {
+    if (!product.text.empty()) product.text = "reference's " + product.text;
+  }
+  // Simple explanations come first and stay.
+  for (const Product& below : theirs) {
+    for (const Product& above : own) {
+      factors.emplace(above.value / below.value, ratio_text(above, below));
+    }
+  }
+  for (const Product& above : theirs) {
+    for (const Product& below : own) {
+      factors.emplace(above.value / below.value, ratio_text(above, below));
+    }
+  }
+  return factors;
+}
+
+Seed explain_seed(double measured, double tolerance,
+                  const std::map<double, std::string>& factors) {
+  Seed seed;
+  seed.measured = measured;
+  double nearest = 1;
+  for (const auto& [factor, meaning] : factors) {
+    if (std::fabs(std::log(measured / factor)) < std::fabs(std::log(measured / nearest))) {
+      nearest = factor;
+    }
+  }
+  seed.explained = std::fabs(measured / nearest - 1) <= tolerance;
+  seed.factor = seed.explained ? nearest : measured;
+  const auto meaning = factors.find(nearest);
+  if (seed.explained && meaning != factors.end()) seed.meaning = meaning->second;
+  return seed;
+}
+
+Seed seed_of(const std::vector<double>& ratios, double tolerance,
+             const std::map<double, std::string>& factors) {
+  Seed seed = explain_seed(most_frequent(ratios), tolerance, factors);
+  seed.tensors = ratios.size();
+  for (const double ratio : ratios) {
+    if (std::fabs(ratio / seed.measured - 1) <= 4 * tolerance) ++seed.agreeing;
+  }
+  if (seed.explained || 2 * seed.agreeing >= seed.tensors) return seed;
+  // Not one factor but many: that is no seed, it is an error that grows through the backward pass.
+  const Seed nearest = explain_seed(seed.measured, kWindow - 1, factors);
+  seed.factor = nearest.explained ? nearest.factor : 1;
+  seed.meaning = nearest.meaning;
+  seed.explained = true;
+  return seed;
+}
+
+Seeds find_seeds(const Alignment& alignment, const Trace& reference, const Trace& candidate,
+                 const Limits& limits, const Backend& backend) {
+  std::map<std::int32_t, std::vector<double>> inner, root;
+  for (const Pair& pair : alignment.pairs) {
+    // Of the same storage the first speaks; partial sums would speak of their number.
+    if (pair.key.phase != Phase::backward || pair.same_as != kNoPair) continue;
+    if (!is_floating(pair.reference->dtype)) continue;
+    if (!pair.candidate->layout.partial.empty()) continue;
+    const PairMetrics metrics =
+        measure(*pair.reference, *pair.candidate, backend, {.scale = 1, .sample = kSample});
+    const Sums& sums = metrics.total.sums;
+    if (metrics.evidence == Evidence::nothing || metrics.total.nonfinite_mismatch > 0) continue;
+    double ratio = 1 + sums.error_products / sums.reference_squares;
+    if (metrics.evidence == Evidence::norms) {
+      ratio = std::sqrt(sums.candidate_squares / sums.reference_squares);
+    }
+    if (!std::isfinite(ratio) || ratio <= 0) continue;
+    // A rank may hold only its share of the loss: the root's own gradient is heard last.
+    (pair.key.module == kRootModule ? root : inner)[pair.key.microbatch].push_back(ratio);
+  }
+  for (auto& [microbatch, ratios] : root) inner.emplace(microbatch, ratios);
+
+  const auto factors = explainable_factors(reference, candidate);
+  Seeds seeds;
+  for (const auto& [microbatch, ratios] : inner) {
+    seeds[microbatch] = seed_of(ratios, limits.seed_tolerance, factors);
+  }
+  return seeds;
+}
+
+std::vector<Finding> seed_findings(const Seeds& seeds, const Limits& limits,
+                                   std::int64_t iteration) {
+  std::vector<Finding> findings;
+  for (const auto& [microbatch, seed] : seeds) {
+    if (seed.explained) continue;
+    Finding finding;
+    finding.kind = FindingKind::gradient_seed;
+    finding.key = {iteration, microbatch, Phase::backward, std::string(kRootModule), 0, "seed"};
+    finding.message = "the gradients of all activations are the reference's times " +
+                      number(seed.measured) + ", which no ratio of mesh sizes explains";
+    finding.evidence = {{"measured", number(seed.measured)},
+                        {"tolerance", number(limits.seed_tolerance)},
+                        {"tensors", std::to_string(seed.agreeing) + " of " +
+                                        std::to_string(seed.tensors) + " agree"}};
+    findings.push_back(std::move(finding));
+  }
+  return findings;
+}
+
+}  // namespace ttrace

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// See summary.hpp.
+#include "diff/summary.hpp"
+
+#include <algorithm>
+
+namespace ttrace {
+namespace {
+
+// "layers.*.mlp" of "layers.3.mlp": one line of the report for all blocks.
+std::string starred(const std::string& module) {
+  std::string text;
+  for (std::size_t begin = 0; begin <= module.size();) {
+    const std::size_t end = std::min(module.find('.', begin), module.size());
+    const std::string component = module.substr(begin, end - begin);
+    const bool number = !component.empty() &&
+                        component.find_first_not_of("0123456789") == std::string::npos;
+    text += (begin == 0 ? "" : ".") + (number ? std::string("*") : component);
+    begin = end + 1;
+  }
+  return text;
+}
+
+void add_outcome(PhaseReport& phase, const Key& key, const Outcome& outcome, bool floating) {
+  if (outcome.compared) ++phase.compared;
+  if (outcome.compared && outcome.equal) ++phase.equal;
+  if (floating && outcome.compared && outcome.limit > 0) {
+    const bool first = phase.largest_limit == 0;
+    phase.smallest_limit =
+        first ? outcome.limit : std::min(phase.smallest_limit, outcome.limit);
+    phase.largest_limit = std::max(phase.largest_limit, outcome.limit);
+  }
+  if (!phase.closest || outcome.score > phase.largest_score) {
+    phase.largest_score = outcome.score;
+    phase.closest = key;
+  }
+}
+
+std::vector<LayoutLine> layout_lines(const Side& candidate) {
+  std::map<std::pair<std::string, std::string>, LayoutLine> lines;
+  for (const auto& [key, tensor] : candidate.tensors) {
+    const auto decision = candidate.layouts.find(key);
+    if (decision == candidate.layouts.end() || key.phase == Phase::comm) continue;
+    const std::string name =
+        std::string(name_of(key.phase)) + "/" + starred(key.module) + "/" + key.slot;
+    const std::string layout =
+        decision->second.known ? to_string(decision->second.layout) : "unknown";
+    LayoutLine& line = lines[{name, layout}];
+    line.name = name;
+    line.layout = layout;
+    if (line.reason.empty()) line.reason = decision->second.reason;
+    line.assumed = line.assumed || decision->second.assumed;
+    ++line.tensors;
+  }
+  std::vector<LayoutLine> all;
+  for (auto& [key, line] : lines) all.push_back(std::move(line));
+  return all;
+}
+
+std::string note_of(const Pair& pair, const PairMetrics& metrics, const Alignment& alignment) {
+  if (pair.same_as != kNoPair) return "is " + to_string(alignment.pairs[pair.same_as].key);
+  if (metrics.evidence == Evidence::hash) return "equal hashes";
+  if (metrics.evidence == Evidence::norms) return "norms only";
+  return pair.note;
+}
+
+}  // namespace
+
+Report summarise(const SummaryInput& input) {
+  const Alignment& alignment = *input.alignment;
+  Report report;
+  report.reference = input.reference->trace->path().string();
+  report.candidate = input.candidate->trace->path().string();
+  report.iteration = input.reference->iteration;
+  report.mode = input.limits->mode;
+  report.weak = input.limits->weak;
+  report.not_captured = alignment.not_captured;
+  report.edges = alignment.edges;
+  report.skipped = alignment.skipped;
+  for (std::size_t phase = 0; phase < kPhaseCount; ++phase) {
+    report.phases[phase].expected = alignment.expected[phase];
+  }
+  for (std::size_t i = 0; i < alignment.pairs.size(); ++i) {
+    const Pair& pair = alignment.pairs[i];
+    const Outcome& outcome = (*input.outcomes)[i];
+    const PairMetrics& metrics = (*input.measured)[i];
+    add_outcome(report.phases[static_cast<std::size_t>(pair.key.phase)], pair.key, outcome,
+                is_floating(pair.reference->dtype));
+    report.tensors.push_back({pair.key, outcome.compared, outcome.equal, outcome.error,
+                              outcome.limit, outcome.score, note_of(pair, metrics, alignment)});
+    if (pair.same_as != kNoPair) continue;
+    report.excluded += outcome.excluded;
+    report.nan_on_both += std::min(metrics.total.reference_nan, metrics.total.candidate_nan);
+  }
+  report.layouts = layout_lines(*input.candidate);
+  return report;
+}
+
+void add_sources(const Trace& reference, Report& report) {
+  for (const OrderedFinding& entry : report.findings) {
+    for (const std::string& module : {entry.finding.key.module, module_of(entry.finding.key)}) {
+      for (const RankInfo& rank : reference.ranks()) {
+        const auto found = rank.modules.find(module);
+        if (found == rank.modules.end()) continue;
+        report.sources[module] = {found->second.class_name, found->second.location};
+        break;
+      }
+    }
+  }
+}
+
+std::uint64_t Report::compared() const {
+  std::uint64_t sum = 0;
+  for (const PhaseReport& phase : phases) sum += phase.compared;
+  return sum;
+}
+
+std::uint64_t Report::expected() const {
+  std::uint64_t sum = 0;
+  for (const PhaseReport& phase : phases) sum += phase.expected;
+  return sum;
+}
+
+std::uint64_t Report::inherited() const {
+  return static_cast<std::uint64_t>(
+      std::count_if(findings.begin(), findings.end(),
+                    [](const OrderedFinding& entry) { return entry.inherited; }));
+}
+
+}  // namespace ttrace
