@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all commands share: exit codes, the one place that catches, argument errors, colour, progress.
-// A main is `return run_main("ttrace-x", [&] { ... });`: the function in it returns kSame or
-// kDiffer, and throws for everything else.
+// What all commands share: exit codes, the one place that catches, argument errors, colour,
+// progress. A main is `return run_main("ttrace-x", [&] { ... });`: the function in it returns kSame
+// or kDiffer, and throws for everything else.
 #pragma once
 
 #include <chrono>
@@ -23,8 +23,9 @@ inline constexpr int kTrouble = 2;  // no answer: unreadable input, unknown opti
 
 [[nodiscard]] std::string_view version();
 
-// Runs `body` and returns its exit code. Exceptions are printed as "<name>: <what>" on stderr, and so
-// is a stdout that could not be written; both give kTrouble. A closed pipe ends the process quietly.
+// Runs `body` and returns its exit code. Exceptions are printed as "<name>: <what>" on stderr, and
+// so is a stdout that could not be written; both give kTrouble. A closed pipe ends the process
+// quietly.
 [[nodiscard]] int run_main(std::string_view name, const std::function<int()>& body);
 
 // "ttrace-x: note: <text>" on stderr, with the name given to run_main.

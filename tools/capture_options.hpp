@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the user asked ttrace-capture for, and how it travels to the traced processes: everything is
+// an environment variable, because that is all that launchers and job systems pass on.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tools/capture_parts.hpp"
+
+namespace ttrace {
+
+struct CaptureOptions {
+  std::filesystem::path output = "ttrace-out";
+  bool overwrite = false;
+  bool join = false;
+  std::string what = "outputs";
+  std::vector<std::string> filters;
+  std::string iterations = "0";
+  std::string ranks;      // "": all
+  std::string init_from;  // "", a trace, or seed:N
+  std::string layout;     // "", or a file of layout rules
+  bool estimate = false;
+  std::string ring = "64M";
+  bool print_environment = false;
+  bool quiet = false;
+  bool verbose = false;
+  std::vector<std::string> command;
+};
+
+// Name and value; set in this order.
+using Environment = std::vector<std::pair<std::string, std::string>>;
+
+// Throws Trouble that names the option, before anything is touched.
+void check_options(const CaptureOptions& options);
+
+// The JSON object of TTRACE_OPTIONS, which trace.json repeats; `init_pack` is the file that stands
+// for the trace of --init-from.
+[[nodiscard]] std::string options_json(const CaptureOptions& options,
+                                       const std::filesystem::path& init_pack);
+[[nodiscard]] Environment capture_environment(const CaptureOptions& options,
+                                              const CaptureParts& parts, const std::string& run_id,
+                                              const std::string& options_text);
+// For a shell: `export NAME='value'`, one a line.
+[[nodiscard]] std::string export_lines(const Environment& environment);
+
+}  // namespace ttrace
