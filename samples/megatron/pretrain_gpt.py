@@ -1,0 +1,333 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pretrains a small GPT with Megatron-Core on CPU: any layout, same samples, reproducible.
+
+Run it as one process or under torchrun. The token at every (sample, position) is a function of
+the seed and the *global* sample number only, so two layouts with equal batch sizes train on the
+same data, micro-batch by micro-batch; `--bug` breaks one thing silently (see bugs.py).
+"""
+
+import argparse
+import os
+import socket
+from functools import partial
+
+import torch
+import torch.distributed as dist
+
+import bugs
+import cpu
+
+cpu.prepare_torch()
+
+from megatron.core import parallel_state as mpu  # noqa: E402
+from megatron.core import tensor_parallel  # noqa: E402
+from megatron.core.distributed import (  # noqa: E402
+    DistributedDataParallel,
+    DistributedDataParallelConfig,
+    finalize_model_grads,
+)
+from megatron.core.enums import ModelType  # noqa: E402
+from megatron.core.models.gpt import GPTModel  # noqa: E402
+from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec  # noqa: E402
+from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer  # noqa: E402
+from megatron.core.pipeline_parallel import get_forward_backward_func  # noqa: E402
+from megatron.core.transformer import TransformerConfig  # noqa: E402
+from megatron.core.transformer.module import Float16Module  # noqa: E402
+
+cpu.prepare_megatron()
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    layout = parser.add_argument_group("layout")
+    layout.add_argument("--tp", type=int, default=1, help="tensor parallel size")
+    layout.add_argument("--pp", type=int, default=1, help="pipeline parallel size")
+    layout.add_argument("--vpp", type=int, default=1, help="model chunks per pipeline rank")
+    layout.add_argument("--dp", type=int, help="data parallel size; default: what is left")
+    layout.add_argument("--ep", type=int, default=1, help="expert parallel size, of tp x dp")
+    layout.add_argument("--sp", action="store_true", help="sequence parallelism")
+    layout.add_argument("--distributed-optimizer", action="store_true")
+    layout.add_argument("--recompute", action="store_true", help="full, uniform, every layer")
+    model = parser.add_argument_group("model")
+    model.add_argument("--layers", type=int, default=4)
+    model.add_argument("--hidden", type=int, default=64)
+    model.add_argument("--heads", type=int, default=4)
+    model.add_argument("--kv-heads", type=int, help="fewer than heads: grouped-query attention")
+    model.add_argument("--ffn-hidden", type=int, help="default: 4 x hidden")
+    model.add_argument("--seq", type=int, default=32)
+    model.add_argument("--vocab", type=int, default=128, help="never padded")
+    model.add_argument("--swiglu", action="store_true")
+    model.add_argument("--rope", action="store_true", help="default: learned positions")
+    model.add_argument("--rmsnorm", action="store_true")
+    model.add_argument("--untie", action="store_true", help="output layer has its own weight")
+    model.add_argument("--experts", type=int, help="mixture of experts, top 2")
+    training = parser.add_argument_group("training")
+    training.add_argument("--micro-batch-size", type=int, default=1)
+    training.add_argument("--global-batch-size", type=int, default=4)
+    training.add_argument("--iters", type=int, default=2)
+    training.add_argument("--lr", type=float, default=1e-3)
+    training.add_argument("--optimizer", choices=("adam", "sgd"), default="adam")
+    training.add_argument("--clip-grad", type=float, default=1.0)
+    training.add_argument("--bf16", action="store_true")
+    training.add_argument("--seed", type=int, default=1234)
+    training.add_argument("--bug", choices=sorted(bugs.BUGS), help="break one thing silently")
+    training.add_argument("--bug-layer", type=int, default=1, help="global layer, from 0")
+    args = parser.parse_args()
+    problem = _check_layout(args) or bugs.problem(args)
+    if problem:
+        parser.error(problem)
+    return args
+
+
+def _check_layout(args: argparse.Namespace) -> str:
+    """Fills in sizes left to their defaults; returns what is wrong, or nothing."""
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    args.dp = args.dp or max(1, world // (args.tp * args.pp))
+    args.kv_heads = args.kv_heads or args.heads
+    if world != args.tp * args.pp * args.dp:
+        sizes = f"tp {args.tp} x pp {args.pp} x dp {args.dp}"
+        return f"{sizes} = {args.tp * args.pp * args.dp} ranks, but {world} are running"
+    if args.vocab % args.tp:
+        return f"--vocab {args.vocab} is not divisible by --tp {args.tp}"
+    if args.layers % (args.pp * args.vpp):
+        return f"--layers {args.layers} is not divisible by --pp {args.pp} x --vpp {args.vpp}"
+    if args.vpp > 1 and args.pp == 1:
+        return "--vpp needs --pp of at least 2"
+    if args.sp and args.tp == 1:
+        return "--sp needs --tp of at least 2"
+    if args.experts and args.tp > 1 and args.ep == 1:
+        # Megatron then leaves each tensor parallel rank's expert gradients unreduced.
+        return "--experts with --tp needs --ep of at least 2"
+    if args.distributed_optimizer and args.optimizer != "adam":
+        return "Megatron's distributed optimizer needs --optimizer adam"
+    if args.global_batch_size % (args.micro_batch_size * args.dp):
+        return (
+            f"--global-batch-size {args.global_batch_size} is not divisible by "
+            f"--micro-batch-size {args.micro_batch_size} x dp {args.dp}"
+        )
+    args.micro_batches = args.global_batch_size // (args.micro_batch_size * args.dp)
+    if args.vpp > 1 and args.micro_batches % args.pp:
+        return f"{args.micro_batches} micro-batches do not fill --pp {args.pp} with --vpp"
+    return ""
+
+
+def initialize(args: argparse.Namespace) -> None:
+    if "RANK" not in os.environ:  # one plain process, not under torchrun
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        os.environ.update(RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    dist.init_process_group("gloo")
+    mpu.initialize_model_parallel(
+        tensor_model_parallel_size=args.tp,
+        pipeline_model_parallel_size=args.pp,
+        virtual_pipeline_model_parallel_size=args.vpp if args.vpp > 1 else None,
+        expert_model_parallel_size=args.ep,
+        expert_tensor_parallel_size=1 if args.experts else None,
+        create_gloo_process_groups=False,
+    )
+    seed = args.seed + 100 * mpu.get_pipeline_model_parallel_rank()
+    torch.manual_seed(seed)
+    tensor_parallel.model_parallel_cuda_manual_seed(seed)
+
+
+def transformer_config(args: argparse.Namespace) -> TransformerConfig:
+    dtype = torch.bfloat16 if args.bf16 else torch.float32
+    recompute = {}
+    if args.recompute:
+        recompute = dict(
+            recompute_granularity="full", recompute_method="uniform", recompute_num_layers=1
+        )
+    experts = {}
+    if args.experts:
+        experts = dict(
+            num_moe_experts=args.experts,
+            moe_router_topk=2,
+            moe_router_load_balancing_type="aux_loss",
+            moe_aux_loss_coeff=1e-2,
+            moe_token_dispatcher_type="allgather",
+            expert_model_parallel_size=args.ep,
+            expert_tensor_parallel_size=1,
+        )
+    return TransformerConfig(
+        num_layers=args.layers,
+        hidden_size=args.hidden,
+        num_attention_heads=args.heads,
+        num_query_groups=args.kv_heads,
+        ffn_hidden_size=args.ffn_hidden,
+        normalization="RMSNorm" if args.rmsnorm else "LayerNorm",
+        gated_linear_unit=args.swiglu,
+        activation_func=torch.nn.functional.silu if args.swiglu else torch.nn.functional.gelu,
+        add_bias_linear=not (args.swiglu or args.experts),
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
+        tensor_model_parallel_size=args.tp,
+        pipeline_model_parallel_size=args.pp,
+        virtual_pipeline_model_parallel_size=args.vpp if args.vpp > 1 else None,
+        sequence_parallel=args.sp,
+        bf16=args.bf16,
+        params_dtype=dtype,
+        pipeline_dtype=dtype,
+        use_cpu_initialization=True,
+        batch_p2p_comm=False,
+        deallocate_pipeline_outputs=True,
+        gradient_accumulation_fusion=False,
+        masked_softmax_fusion=False,
+        persist_layer_norm=False,
+        **recompute,
+        **experts,
+    )
+
+
+def build_model(args: argparse.Namespace, config: TransformerConfig) -> list:
+    """One wrapped GPTModel for each chunk that this pipeline rank holds."""
+    ddp_config = DistributedDataParallelConfig(
+        grad_reduce_in_fp32=True, use_distributed_optimizer=args.distributed_optimizer
+    )
+    chunks = []
+    for index in range(args.vpp):
+        vp_stage = index if args.vpp > 1 else None
+        stage = dict(ignore_virtual=False, vp_stage=vp_stage)
+        model = GPTModel(
+            config,
+            get_gpt_layer_local_spec(args.experts, normalization=config.normalization),
+            vocab_size=args.vocab,
+            max_sequence_length=args.seq,
+            pre_process=mpu.is_pipeline_first_stage(**stage),
+            post_process=mpu.is_pipeline_last_stage(**stage),
+            share_embeddings_and_output_weights=not args.untie,
+            position_embedding_type="rope" if args.rope else "learned_absolute",
+            vp_stage=vp_stage,
+        )
+        model.model_type = ModelType.encoder_or_decoder
+        for parameter in model.parameters():
+            tensor_parallel.set_defaults_if_not_set_tensor_model_parallel_attributes(parameter)
+        if args.bf16:
+            model = Float16Module(config, model)
+        chunks.append(
+            DistributedDataParallel(config, ddp_config, model, disable_bucketing=index > 0)
+        )
+    return chunks
+
+
+def build_optimizer(args: argparse.Namespace, chunks: list):
+    config = OptimizerConfig(
+        optimizer=args.optimizer,
+        lr=args.lr,
+        min_lr=args.lr,
+        clip_grad=args.clip_grad,
+        bf16=args.bf16,
+        params_dtype=torch.bfloat16 if args.bf16 else torch.float32,
+        use_distributed_optimizer=args.distributed_optimizer,
+    )
+    return get_megatron_optimizer(config, chunks, use_gloo_process_groups=False)
+
+
+def sample_tokens(args: argparse.Namespace, index: int) -> torch.Tensor:
+    """A walk in steps of 7 with a few random jumps: easy enough for the loss to fall."""
+    generator = torch.Generator().manual_seed(args.seed * 1_000_003 + index)
+    length = args.seq + 1
+    start = torch.randint(args.vocab, (1,), generator=generator)
+    noise = torch.randint(args.vocab, (length,), generator=generator)
+    jumps = torch.rand(length, generator=generator) < 0.1
+    walk = (start + 7 * torch.arange(length)) % args.vocab
+    return torch.where(jumps, noise, walk)
+
+
+def micro_batches(args: argparse.Namespace):
+    """This data parallel rank's micro-batches, in the order of Megatron's own sampler."""
+    rank = mpu.get_data_parallel_rank()
+    position = torch.arange(args.seq).expand(args.micro_batch_size, -1)
+    mask = torch.ones(args.seq, args.seq).tril() < 0.5
+    for iteration in range(args.iters):
+        for micro_batch in range(args.micro_batches):
+            first = iteration * args.global_batch_size
+            first += (micro_batch * args.dp + rank) * args.micro_batch_size
+            samples = range(first, first + args.micro_batch_size)
+            tokens = torch.stack([sample_tokens(args, index) for index in samples])
+            yield {
+                "tokens": tokens[:, :-1].contiguous(),
+                "labels": tokens[:, 1:].contiguous(),
+                "loss_mask": torch.ones(args.micro_batch_size, args.seq),
+                "attention_mask": mask.expand(args.micro_batch_size, 1, -1, -1),
+                "position_ids": position,
+            }
+
+
+def get_batch(data_iterator) -> dict:
+    """The first stage needs tokens, the last one labels; others see neither."""
+    batch = next(data_iterator)
+    if not mpu.is_pipeline_first_stage():
+        batch["tokens"] = batch["position_ids"] = None
+    if not mpu.is_pipeline_last_stage():
+        batch["labels"] = batch["loss_mask"] = None
+    return batch
+
+
+def loss_function(loss_mask: torch.Tensor, output: torch.Tensor):
+    loss_mask = loss_mask.view(-1).float()
+    loss = torch.sum(output.view(-1).float() * loss_mask)
+    tokens = loss_mask.sum().detach().to(torch.int)
+    report = torch.cat([loss.detach().view(1), tokens.view(1)])
+    return loss, tokens, {"lm loss": report}
+
+
+def forward_step(data_iterator, model):
+    batch = get_batch(data_iterator)
+    output = model(
+        batch["tokens"], batch["position_ids"], batch["attention_mask"], labels=batch["labels"]
+    )
+    return output, partial(loss_function, batch["loss_mask"])
+
+
+def train_step(args: argparse.Namespace, chunks: list, optimizer, iterators: list):
+    for chunk in chunks:
+        chunk.zero_grad_buffer()
+    optimizer.zero_grad()
+    reports = get_forward_backward_func()(
+        forward_step_func=forward_step,
+        data_iterator=iterators if args.vpp > 1 else iterators[0],
+        model=chunks if args.vpp > 1 else chunks[0],
+        num_microbatches=args.micro_batches,
+        seq_length=args.seq,
+        micro_batch_size=args.micro_batch_size,
+        forward_only=False,
+    )
+    _, grad_norm, _ = optimizer.step()
+    return reports, grad_norm
+
+
+def log(iteration: int, reports: list, grad_norm: float) -> None:
+    if not mpu.is_pipeline_last_stage():
+        return
+    total = torch.stack([report["lm loss"] for report in reports]).sum(dim=0)
+    dist.all_reduce(total, group=mpu.get_data_parallel_group())
+    loss = (total[0] / total[1]).item()
+    if mpu.get_tensor_model_parallel_rank() == 0 and mpu.get_data_parallel_rank() == 0:
+        norm = float(grad_norm)
+        print(
+            f"iteration {iteration} loss {loss.hex()} ({loss:.6f}) grad_norm {norm.hex()}",
+            flush=True,
+        )
+
+
+def main() -> None:
+    args = parse_arguments()
+    initialize(args)
+    bugs.apply_before(args)
+    config = transformer_config(args)
+    chunks = build_model(args, config)
+    optimizer = build_optimizer(args, chunks)
+    config.grad_scale_func = optimizer.scale_loss
+    config.finalize_model_grads_func = finalize_model_grads
+    bugs.apply_after(args, chunks)
+    iterators = [micro_batches(args) for _ in chunks]
+    for chunk in chunks:
+        chunk.train()
+    for iteration in range(args.iters):
+        log(iteration, *train_step(args, chunks, optimizer, iterators))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
