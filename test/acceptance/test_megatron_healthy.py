@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Healthy Megatron-Core runs in every layout against the one-rank reference: same, all of it."""
+import unittest
+
+from runs import SOURCE, Runs, launcher, run, training_lines
+
+TRAIN = SOURCE / "samples/megatron/pretrain_gpt.py"
+COMMON = ["--iters", "1"]
+
+# name: (ranks, arguments)
+LAYOUTS = {
+    "tp2": (2, ["--tp", "2"]),
+    "tp4": (4, ["--tp", "4"]),
+    "pp2": (2, ["--pp", "2"]),
+    "pp2-vpp2": (2, ["--pp", "2", "--vpp", "2"]),
+    "tp2-sp": (2, ["--tp", "2", "--sp"]),
+    "dp2": (2, ["--dp", "2"]),
+    "tp2-pp2-sp": (4, ["--tp", "2", "--pp", "2", "--sp"]),
+    "dp2-distributed-optimizer": (2, ["--dp", "2", "--distributed-optimizer"]),
+    "tp2-dp2-distributed-optimizer": (4, ["--tp", "2", "--dp", "2", "--distributed-optimizer"]),
+    "tp2-recompute": (2, ["--tp", "2", "--recompute"]),
+}
+
+
+class MegatronHealthy(Runs):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.printed = cls.capture("reference", launcher(TRAIN, COMMON, 1))
+
+    def candidate(self, name, ranks, arguments, reference="reference"):
+        return self.capture(name, launcher(TRAIN, COMMON + arguments, ranks),
+                            ["--init-from", self.traces / reference])
+
+    def test_layouts_in_float32(self):
+        for name, (ranks, arguments) in LAYOUTS.items():
+            with self.subTest(name):
+                self.candidate(name, ranks, arguments)
+                self.check_same(self.diff("reference", name, expected=0))
+
+    def test_bfloat16(self):
+        self.capture("reference-bf16", launcher(TRAIN, COMMON + ["--bf16"], 1))
+        self.candidate("bf16", 4, ["--tp", "2", "--pp", "2", "--sp", "--bf16"], "reference-bf16")
+        self.check_same(self.diff("reference-bf16", "bf16", expected=0))
+
+    def test_capture_changes_no_bit_of_the_run(self):
+        for name, (ranks, arguments) in {
+                "one": (1, []), "tp2-pp2-sp": (4, ["--tp", "2", "--pp", "2", "--sp"])}.items():
+            with self.subTest(name):
+                command = launcher(TRAIN, ["--iters", "2", *arguments], ranks)
+                plain = training_lines(run(command).stdout)
+                traced = training_lines(self.capture(f"bits-{name}", command,
+                                                     ["--iterations", "0-1"]))
+                self.assertEqual(len(plain), 2, plain)
+                self.assertEqual(plain, traced)
+
+    def test_a_sharded_run_is_the_same_as_itself_seeded_by_number(self):
+        seeded = ["--init-from", "seed:7"]
+        self.capture("seed-one", launcher(TRAIN, COMMON, 1), seeded)
+        self.capture("seed-pp2", launcher(TRAIN, COMMON + ["--pp", "2"], 2), seeded)
+        self.check_same(self.diff("seed-one", "seed-pp2", expected=0))
+
+
+if __name__ == "__main__":
+    unittest.main()
