@@ -184,24 +184,26 @@ class Judge {
     const std::size_t gradient = gradient_of(key);
     UpdateTensors tensors{alignment_.pairs[i].reference, alignment_.pairs[i].candidate,
                           before_step(key), nullptr};
-    double threshold = 0;
+    AccumulateUpdate accumulate;
     if (gradient != kNoPair) {
       tensors.gradient = alignment_.pairs[gradient].reference;
       const Metrics& of_gradient = measured_[gradient].total;
       const double count = static_cast<double>(std::max<std::uint64_t>(1, of_gradient.count));
-      threshold = limits_.update_mask * outcomes_[gradient].limit *
-                  std::sqrt(of_gradient.sums.reference_squares / count);
+      accumulate.gradient_error =
+          outcomes_[gradient].limit * std::sqrt(of_gradient.sums.reference_squares / count);
+      accumulate.threshold = limits_.update_mask * accumulate.gradient_error;
     }
     const double own = limits_.tensors[i].own_epsilon;
     const double norm = std::sqrt(total.sums.reference_squares);
     const double relative_limit = plain_limit(i);
-    const auto masked = total.unequal == 0 ? std::nullopt : measure_update(tensors, threshold);
+    const auto masked = total.unequal == 0 ? std::nullopt : measure_update(tensors, accumulate);
     if (!masked) {  // equal; or nothing to tell the update from the parameter
       return settle(i, std::sqrt(total.sums.error_squares), (relative_limit + own) * norm, norm);
     }
     outcome.excluded = masked->excluded;
     settle(i, std::sqrt(masked->error_squares),
-           relative_limit * std::sqrt(masked->update_squares) +
+           std::hypot(relative_limit * std::sqrt(masked->update_squares),
+                      std::sqrt(masked->allowed_squares)) +
                own * std::sqrt(masked->reference_squares),
            norm);
     if (outcome.findings.empty() || outcome.findings.back().kind != FindingKind::over_limit) return;

@@ -9,7 +9,8 @@
 
 namespace ttrace {
 
-std::optional<UpdateSums> measure_update(const UpdateTensors& tensors, double threshold) {
+std::optional<UpdateSums> measure_update(const UpdateTensors& tensors,
+                                         const AccumulateUpdate& accumulate) {
   const std::array<const LogicalTensor*, 4> all{tensors.reference, tensors.candidate,
                                                 tensors.before, tensors.gradient};
   for (const LogicalTensor* tensor : all) {
@@ -17,7 +18,6 @@ std::optional<UpdateSums> measure_update(const UpdateTensors& tensors, double th
     if (tensor->shape != tensors.reference->shape) return std::nullopt;
   }
   constexpr std::uint64_t kTile = 65536;
-  const AccumulateUpdate accumulate{threshold};
   UpdateSums sums;
   std::array<std::vector<double>, 4> values;
   for (const Box& box : tiles_of(tensors.reference->shape, kTile)) {

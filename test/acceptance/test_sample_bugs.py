@@ -16,25 +16,38 @@ PROGRAM = {"megatron": SOURCE / "samples/megatron/pretrain_gpt.py",
            "cpp": BUILD / "samples/cpp/trainer"}[SAMPLE]
 
 
-def command(case):
-    """The command of a case of expected.json: {"ranks", "arguments", ...}."""
-    if SAMPLE == "cpp":
-        return [PROGRAM, *case["arguments"]]
-    return launcher(PROGRAM, case["arguments"], case["ranks"])
+def command(arguments, ranks):
+    return [PROGRAM, *arguments] if SAMPLE == "cpp" else launcher(PROGRAM, arguments, ranks)
 
 
 class SampleBugs(Runs):
-    def test_the_expected_module_comes_first(self):
-        reference = EXPECTED["reference"]
-        self.capture("reference", command(reference))
+    def reference(self, model):
+        """The healthy run of the same model on one rank, captured once."""
+        name = " ".join(["reference", *model])
+        if not (self.traces / name).exists():
+            self.capture(name, command(model, 1))
+        return name
+
+    def check_case(self, case):
+        reference = self.reference(case["model"])
         # The C++ trainer draws equal weights in every layout by itself.
-        start = [] if SAMPLE == "cpp" else ["--init-from", self.traces / "reference"]
-        for bug, cases in EXPECTED["bugs"].items():
-            for number, case in enumerate(cases):
-                with self.subTest(f"{bug}: {' '.join(case['arguments'])}"):
-                    self.capture(f"{bug}-{number}", command(case), start)
-                    self.check_first(self.diff("reference", f"{bug}-{number}", expected=1),
-                                     case["first"])
+        start = [] if SAMPLE == "cpp" else ["--init-from", self.traces / reference]
+        self.capture(case["name"], command([*case["model"], *case["layout"], "--bug", case["bug"]],
+                                           case["ranks"]), start)
+        report = self.diff(reference, case["name"], expected=1)
+        self.assertEqual(report["verdict"], "differs")
+        first = {part: report["first"][part] for part in ("module", "phase", "slot")}
+        accepted = [{part: key[part] for part in first} for key in (case["first"], *case["also"])]
+        if case["first"]["phase"] == "missing":
+            self.assertEqual((report["findings"][0]["kind"], first["module"]),
+                             ("missing", case["first"]["module"]))
+        else:
+            self.assertIn(first, accepted)
+
+    def test_the_expected_module_comes_first(self):
+        for case in EXPECTED["runs"]:
+            with self.subTest(case["name"]):
+                self.check_case(case)
 
 
 if __name__ == "__main__":
