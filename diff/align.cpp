@@ -8,14 +8,10 @@
 #include <map>
 
 #include "diff/convert.hpp"
+#include "diff/sums.hpp"
 
 namespace ttrace {
 namespace {
-
-bool has_problem(const LogicalTensor& tensor, FindingKind kind) {
-  return std::any_of(tensor.problems.begin(), tensor.problems.end(),
-                     [kind](const Finding& problem) { return problem.kind == kind; });
-}
 
 bool placed(const LogicalTensor& tensor) {
   return !has_problem(tensor, FindingKind::layout_unknown);

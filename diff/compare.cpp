@@ -143,7 +143,8 @@ Report compare(const Trace& reference, const Trace& candidate, const Backend& ba
   const std::vector<PairMetrics> measured =
       measure_all(alignment, seeds, backend, options.progress);
   const std::vector<Outcome> outcomes =
-      judge({&prepared.reference, &alignment, &limits, &seeds, &measured});
+      judge({&prepared.reference, &prepared.candidate, &alignment, &limits, &seeds, &measured,
+             &backend});
 
   std::vector<Finding> findings = trace_findings(reference, "reference", iteration);
   const auto append = [&findings](std::vector<Finding> more) {

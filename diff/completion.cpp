@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums that somebody completes. See accept_completed_sums in judge.hpp. A reduced gradient or an
-// updated parameter that is still a sum is never accepted: nothing comes after it.
+// Sums that somebody completes. See accept_completed_sums in judge.hpp. A reduced gradient may be
+// declared a sum that the optimizer itself forms (DTensor does so); then the ranks must agree on
+// all that the step made of it. An updated parameter that is still a sum is never accepted: nothing
+// comes after it.
 #include <algorithm>
 
 #include "diff/judge.hpp"
@@ -11,6 +13,10 @@ namespace {
 
 bool is_sum_problem(const Finding& finding) {
   return finding.kind == FindingKind::partial_incomplete;
+}
+
+bool is_copy_problem(const Finding& finding) {
+  return finding.kind == FindingKind::replica_conflict;
 }
 
 // Every coordinate of the axes to be added over is there.
@@ -36,7 +42,8 @@ bool output_completes(const Key& key, const Alignment& alignment,
     for (std::size_t i = 0; i < outcomes.size(); ++i) {
       const Key& other = alignment.pairs[i].key;
       if (other.phase != Phase::forward || other.module != module || is_input(other) ||
-          other.microbatch != key.microbatch || !alignment.pairs[i].candidate->layout.partial.empty())
+          other.microbatch != key.microbatch ||
+          !alignment.pairs[i].candidate->layout.partial.empty())
         continue;
       if (!is_clean(outcomes[i])) return false;
       any = true;
@@ -60,6 +67,32 @@ bool gradients_complete(const Key& key, const Alignment& alignment,
   return any;
 }
 
+// What the step made of the parameter's gradient agrees between the ranks, as it can only after the
+// addends were added. Whether it also agrees with the reference is the step's own matter: clipping
+// by another norm, say, changes every update.
+bool step_completes(const Key& key, const Alignment& alignment,
+                    const std::vector<Outcome>& outcomes) {
+  bool any = false;
+  for (std::size_t i = 0; i < outcomes.size(); ++i) {
+    const Key& other = alignment.pairs[i].key;
+    if (other.phase != Phase::step || other.module != key.module) continue;
+    const std::vector<Finding>& findings = outcomes[i].findings;
+    if (!outcomes[i].compared || std::any_of(findings.begin(), findings.end(), is_copy_problem)) {
+      return false;
+    }
+    any = true;
+  }
+  return any;
+}
+
+bool completes(const Key& key, const Alignment& alignment, const std::vector<Outcome>& outcomes) {
+  if (key.phase == Phase::forward || key.phase == Phase::recompute) {
+    return output_completes(key, alignment, outcomes);
+  }
+  if (carries_seed(key)) return gradients_complete(key, alignment, outcomes);
+  return key.phase == Phase::grad && step_completes(key, alignment, outcomes);
+}
+
 }  // namespace
 
 void accept_completed_sums(const Alignment& alignment, std::vector<Outcome>& outcomes) {
@@ -70,12 +103,7 @@ void accept_completed_sums(const Alignment& alignment, std::vector<Outcome>& out
     if (!std::any_of(findings.begin(), findings.end(), is_sum_problem)) continue;
     if (!std::all_of(findings.begin(), findings.end(), is_sum_problem)) continue;
     if (!all_addends(*pair.reference) || !all_addends(*pair.candidate)) continue;
-    const bool forward = key.phase == Phase::forward || key.phase == Phase::recompute;
-    const bool backward = carries_seed(key);
-    if (!forward && !backward) continue;
-    const bool completed = forward ? output_completes(key, alignment, outcomes)
-                                   : gradients_complete(key, alignment, outcomes);
-    if (completed) findings.clear();
+    if (completes(key, alignment, outcomes)) findings.clear();
   }
 }
 

@@ -7,7 +7,9 @@
 #include <map>
 
 #include "diff/floors.hpp"
+#include "diff/losses.hpp"
 #include "diff/parts.hpp"
+#include "diff/sums.hpp"
 #include "diff/update.hpp"
 
 namespace ttrace {
@@ -26,7 +28,9 @@ class Judge {
         limits_(*input.limits),
         measured_(*input.measured),
         reference_(*input.reference),
+        candidate_(*input.candidate),
         seeds_(*input.seeds),
+        backend_(*input.backend),
         floors_(reference_, alignment_, limits_, measured_),
         outcomes_(alignment_.pairs.size()) {
     for (std::size_t i = 0; i < alignment_.pairs.size(); ++i) index_[alignment_.pairs[i].key] = i;
@@ -56,7 +60,7 @@ class Judge {
 
   void judge_pair(std::size_t i) {
     const Pair& pair = alignment_.pairs[i];
-    if (pair.same_as != kNoPair) return;
+    if (pair.same_as != kNoPair || judge_split_loss(i) || judge_sum(i)) return;
     report_problems(i);
     compare_flags(i);
     const PairMetrics& metrics = measured_[i];
@@ -77,6 +81,45 @@ class Judge {
                        known_kind(*pair.reference) && known_kind(*pair.candidate);
     outcome.equal = metrics.total.unequal == 0;
     judge_values(i);
+  }
+
+  // Where ranks have the losses of their parts of the data, these combined. False, and nothing done,
+  // when this is no such loss or is not right in that way.
+  bool judge_split_loss(std::size_t i) {
+    const Pair& pair = alignment_.pairs[i];
+    if (!has_problem(*pair.candidate, FindingKind::replica_conflict)) return false;
+    const std::optional<CombinedLoss> loss = combine_loss(pair, candidate_);
+    if (!loss) return false;
+    const double norm = std::fabs(loss->reference);
+    const double error = std::fabs(loss->candidate - loss->reference);
+    if (!(error <= plain_limit(i) * norm)) return false;
+    outcomes_[i].compared = true;
+    settle(i, error, plain_limit(i) * norm, norm);
+    return true;
+  }
+
+  // Where the ranks' copies differ because each is an addend, and their sum is right. Whether
+  // somebody adds them up is for accept_completed_sums to say.
+  bool judge_sum(std::size_t i) {
+    const Pair& pair = alignment_.pairs[i];
+    const Phase phase = pair.key.phase;
+    const bool inner = phase == Phase::forward || phase == Phase::recompute || carries_seed(pair.key);
+    if (!inner || !pair.reference->proved()) return false;
+    const std::optional<LogicalTensor> sum = as_sum(*pair.candidate);
+    if (!sum) return false;
+    const PairMetrics metrics = measure(*pair.reference, *sum, backend_,
+                                        {.scale = scale_for(pair.key, seeds_), .sample = 0});
+    if (metrics.evidence != Evidence::read || metrics.total.nonfinite_mismatch > 0) return false;
+    const double norm = std::sqrt(metrics.total.sums.reference_squares);
+    const double error = std::sqrt(metrics.total.sums.error_squares);
+    const double limit = limits_.tensors[i].relative * norm;
+    if (limits_.tensors[i].rule != Rule::relative || !(error <= limit)) return false;
+    outcomes_[i].compared = metrics.total.count == element_count(pair.reference->shape);
+    settle(i, error, limit, norm);
+    add(i, FindingKind::partial_incomplete, 0,
+        "the ranks hold addends over " + axes_text(*sum) +
+            ", whose sum is right, and nothing that was recorded adds them up");
+    return true;
   }
 
   static bool known_kind(const LogicalTensor& tensor) {
@@ -298,7 +341,9 @@ class Judge {
   const Limits& limits_;
   const std::vector<PairMetrics>& measured_;
   const Side& reference_;
+  const Side& candidate_;
   const Seeds& seeds_;
+  const Backend& backend_;
   Floors floors_;
   std::vector<Outcome> outcomes_;
   std::map<Key, std::size_t> index_;

@@ -30,10 +30,12 @@ struct Outcome {
 
 struct JudgeInput {
   const Side* reference = nullptr;
+  const Side* candidate = nullptr;
   const Alignment* alignment = nullptr;
   const Limits* limits = nullptr;
   const Seeds* seeds = nullptr;
   const std::vector<PairMetrics>* measured = nullptr;
+  const Backend* backend = nullptr;
 };
 
 // One outcome a pair, by index.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <optional>
 
 #include "diff/stream.hpp"
 
@@ -70,7 +71,9 @@ bool carries_seed(const Key& key) {
 double scale_for(const Key& key, const Seeds& seeds) {
   if (!carries_seed(key)) return 1;
   const auto seed = seeds.find(key.microbatch);
-  return seed == seeds.end() ? 1 : 1 / seed->second.factor;
+  if (seed == seeds.end()) return 1;
+  const auto own = seed->second.own.find(key);
+  return 1 / (own == seed->second.own.end() ? seed->second.factor : own->second);
 }
 
 double most_frequent(std::vector<double> ratios) {
@@ -139,32 +142,60 @@ Seed seed_of(const std::vector<double>& ratios, double tolerance,
   return seed;
 }
 
+namespace {
+
+// candidate / reference of one pair, by least squares over a sample; nullopt where it says nothing.
+std::optional<double> ratio_of(const Pair& pair, const Backend& backend) {
+  const PairMetrics metrics =
+      measure(*pair.reference, *pair.candidate, backend, {.scale = 1, .sample = kSample});
+  const Sums& sums = metrics.total.sums;
+  if (metrics.evidence == Evidence::nothing || metrics.total.nonfinite_mismatch > 0) return {};
+  double ratio = 1 + sums.error_products / sums.reference_squares;
+  if (metrics.evidence == Evidence::norms) {
+    ratio = std::sqrt(sums.candidate_squares / sums.reference_squares);
+  }
+  if (!std::isfinite(ratio) || ratio <= 0) return {};
+  return ratio;
+}
+
+bool is_loss(const Pair& pair) {
+  return pair.key.module == kRootModule || element_count(pair.reference->shape) == 1;
+}
+
+}  // namespace
+
 Seeds find_seeds(const Alignment& alignment, const Trace& reference, const Trace& candidate,
                  const Limits& limits, const Backend& backend) {
-  std::map<std::int32_t, std::vector<double>> inner, root;
+  struct Ratios {
+    std::vector<double> inner;
+    std::map<Key, double> losses;
+  };
+  std::map<std::int32_t, Ratios> ratios;
   for (const Pair& pair : alignment.pairs) {
+    if (pair.key.phase != Phase::backward || !is_floating(pair.reference->dtype)) continue;
     // Of the same storage the first speaks; partial sums would speak of their number.
-    if (pair.key.phase != Phase::backward || pair.same_as != kNoPair) continue;
-    if (!is_floating(pair.reference->dtype)) continue;
-    if (!pair.candidate->layout.partial.empty()) continue;
-    const PairMetrics metrics =
-        measure(*pair.reference, *pair.candidate, backend, {.scale = 1, .sample = kSample});
-    const Sums& sums = metrics.total.sums;
-    if (metrics.evidence == Evidence::nothing || metrics.total.nonfinite_mismatch > 0) continue;
-    double ratio = 1 + sums.error_products / sums.reference_squares;
-    if (metrics.evidence == Evidence::norms) {
-      ratio = std::sqrt(sums.candidate_squares / sums.reference_squares);
+    if (pair.same_as != kNoPair || !pair.candidate->layout.partial.empty()) continue;
+    const std::optional<double> ratio = ratio_of(pair, backend);
+    if (!ratio) continue;
+    Ratios& of_microbatch = ratios[pair.key.microbatch];
+    if (is_loss(pair)) {
+      of_microbatch.losses[pair.key] = *ratio;
+    } else {
+      of_microbatch.inner.push_back(*ratio);
     }
-    if (!std::isfinite(ratio) || ratio <= 0) continue;
-    // A rank may hold only its share of the loss: the root's own gradient is heard last.
-    (pair.key.module == kRootModule ? root : inner)[pair.key.microbatch].push_back(ratio);
   }
-  for (auto& [microbatch, ratios] : root) inner.emplace(microbatch, ratios);
-
   const auto factors = explainable_factors(reference, candidate);
   Seeds seeds;
-  for (const auto& [microbatch, ratios] : inner) {
-    seeds[microbatch] = seed_of(ratios, limits.seed_tolerance, factors);
+  for (auto& [microbatch, found] : ratios) {
+    if (found.inner.empty()) {  // nothing but losses was captured
+      for (const auto& [key, ratio] : found.losses) found.inner.push_back(ratio);
+    }
+    Seed& seed = seeds[microbatch];
+    seed = seed_of(found.inner, limits.seed_tolerance, factors);
+    for (const auto& [key, ratio] : found.losses) {
+      const Seed own = explain_seed(ratio, limits.seed_tolerance, factors);
+      if (own.explained) seed.own[key] = own.factor;
+    }
   }
   return seeds;
 }

@@ -24,6 +24,9 @@ struct Seed {
   std::string meaning;   // "dp", "1 / (cp * dp)", "" for 1
   std::uint64_t tensors = 0;   // from which it was read
   std::uint64_t agreeing = 0;  // of these, closely
+  // Losses: what a program divides by local counts may be inside the module that returns the loss or
+  // after it, so the gradients of losses have factors of their own.
+  std::map<Key, double> own;
 };
 using Seeds = std::map<std::int32_t, Seed>;  // by micro-batch
 

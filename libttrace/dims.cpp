@@ -17,7 +17,8 @@ bool is_name_char(char c) {
 }
 
 // Recursive descent over
-//   layout := (entry (space+ entry)*)?        entry := "partial(" axis ("," axis)* ")" | dim
+//   layout := (entry (space+ entry)*)?
+//   entry := "partial(" axis ("," axis)* ")" | "swap(" number "," number ")" | dim
 //   dim := name? "[" cut ("," cut)* "]" | name
 //   cut := axis (":" ("zigzag" | "/" number | "(" number ("," number)* ")"))?
 class DimsParser {
@@ -31,6 +32,9 @@ class DimsParser {
       if (at_ < text_.size() && text_[at_] != ' ') fail("expected a space or the end");
       skip_spaces();
     }
+    if (layout_.swapped && layout_.swapped->second >= layout_.dims.size()) {
+      fail("there are no such dimensions to swap");
+    }
     return std::move(layout_);
   }
 
@@ -38,6 +42,7 @@ class DimsParser {
   void parse_entry() {
     const std::string name = take_name();
     if (name == "partial" && take('(')) return parse_partial();
+    if (name == "swap" && take('(')) return parse_swap();
     const bool cut = take('[');
     if (name.empty() && !cut) fail("expected a dimension: a name, \"-\" or \"[\"");
     layout_.dims.emplace_back();
@@ -51,6 +56,15 @@ class DimsParser {
     do layout_.partial.push_back(take_axis());
     while (take(','));
     if (!take(')')) fail("expected \",\" or \")\"");
+  }
+
+  void parse_swap() {
+    const std::size_t one = take_number();
+    if (!take(',')) fail("expected \",\"");
+    const std::size_t other = take_number();
+    if (!take(')')) fail("expected \")\"");
+    if (one == other) fail("a dimension cannot be swapped with itself");
+    layout_.swapped = {std::min(one, other), std::max(one, other)};
   }
 
   Cut parse_cut() {
@@ -95,12 +109,23 @@ class DimsParser {
     return std::string(text_.substr(start, at_ - start));
   }
 
-  std::uint64_t take_count() {
+  std::uint64_t take_number() {
     std::uint64_t value = 0;
     const char* first = text_.data() + at_;
     const auto [stop, error] = std::from_chars(first, text_.data() + text_.size(), value);
-    if (error != std::errc() || value == 0) fail("expected a number from 1");
+    if (error != std::errc()) fail("expected a number");
     at_ += static_cast<std::size_t>(stop - first);
+    return value;
+  }
+
+  std::uint64_t take_count() {
+    const std::size_t start = at_;
+    const bool digit = at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9';
+    const std::uint64_t value = digit ? take_number() : 0;
+    if (value == 0) {
+      at_ = start;
+      fail("expected a number from 1");
+    }
     return value;
   }
 
@@ -188,6 +213,10 @@ Layout parse_dims(std::string_view text) { return DimsParser(text).parse(); }
 
 std::string to_string(const Layout& layout) {
   std::string text = join(layout.dims, " ", dim_text);
+  if (layout.swapped) {
+    text += " swap(" + std::to_string(layout.swapped->first) + "," +
+            std::to_string(layout.swapped->second) + ")";
+  }
   if (layout.partial.empty()) return text;
   const auto itself = [](const std::string& axis) { return axis; };
   return text + (text.empty() ? "" : " ") + "partial(" + join(layout.partial, ",", itself) + ")";

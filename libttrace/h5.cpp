@@ -6,9 +6,11 @@
 
 #include <hdf5.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdlib>
+#include <string_view>
 #include <type_traits>
 
 #include "libttrace/core/trouble.hpp"
@@ -28,6 +30,18 @@ std::recursive_mutex& library_mutex() {
 herr_t take_first(unsigned depth, const H5E_error2_t* error, void* text) {
   if (depth == 0 && error->desc != nullptr) *static_cast<std::string*>(text) = error->desc;
   return 0;
+}
+
+// libhdf5 prints times, descriptors and buffer addresses around a system error; one line is enough.
+std::string plain_reason(std::string text) {
+  constexpr std::string_view kSystemError = "error message = '";
+  const std::size_t at = text.find(kSystemError);
+  if (at != std::string::npos) {
+    const std::size_t begin = at + kSystemError.size();
+    return text.substr(begin, text.find('\'', begin) - begin);
+  }
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text.empty() ? "libhdf5 gives no reason" : text;
 }
 
 void disable_locks([[maybe_unused]] const Caller& caller, [[maybe_unused]] Id access) {
@@ -88,9 +102,9 @@ Lock::Lock() : guard_(library_mutex()) {
 void Caller::fail(const std::string& why) const { throw Trouble(what_, file_, why); }
 
 void Caller::fail_with_reason() const {
-  std::string reason;
-  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, take_first, &reason);
-  if (reason.empty()) reason = "libhdf5 gives no reason";
+  std::string text;
+  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, take_first, &text);
+  const std::string reason = plain_reason(text);
   fail(reason + advice_if_full(reason));
 }
 

@@ -77,7 +77,8 @@ class LayoutInference {
     for (const auto& [key, shards] : candidate_) {
       if (phases.count(key.phase) != 0) follow(key);
     }
-    decide_keys(std::exchange(followers_, {}), "no layout to follow, or another local shape");
+    decide_keys(std::exchange(followers_, {}),
+                "it has another local shape than what it follows, or nothing to follow");
   }
 
   // The key whose layout this one has, nullptr when it was not captured.
@@ -117,6 +118,17 @@ class LayoutInference {
     return own.layout && leaders.layout && own.layout->dims != leaders.layout->dims;
   }
 
+  // Whether the declaration is only that of the leader, whose local shape is another: it was made
+  // for the parameter and says nothing of a gradient that is sharded in another way.
+  bool repeats_misfit(const Key& key, const Declaration& own) {
+    const Key* leader = leader_of(key);
+    if (leader == nullptr || !own.layout || own.flat) return false;
+    const std::vector<Shard>& leaders = candidate_.at(*leader);
+    const Declaration said = declarations_.of(*leader, leaders);
+    return said.layout && said.layout->dims == own.layout->dims &&
+           !same_local_shapes(candidate_.at(key), leaders);
+  }
+
   bool reference_knows(const Key& key) const {
     return decisions_.at(key).known || reference_for(key) != nullptr;
   }
@@ -148,8 +160,9 @@ class LayoutInference {
     for (const Key* key : keys) {
       const std::vector<Shard>& shards = candidate_.at(*key);
       const LogicalTensor* reference = reference_for(*key);
-      const Declaration declaration = declarations_.of(*key, shards);
+      Declaration declaration = declarations_.of(*key, shards);
       if (!declaration.conflict.empty()) report_.conflict(*key, declaration.conflict);
+      if (repeats_misfit(*key, declaration)) declaration.layout.reset();
       if (reference == nullptr || declaration.flat ||
           (declaration.layout && !declaration.layout->partial.empty())) {
         take_declaration(*key, reference);

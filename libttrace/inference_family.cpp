@@ -16,7 +16,6 @@ namespace {
 constexpr std::uint64_t kMaxStride = 64;      // equal sections of one dimension
 constexpr std::size_t kMaxMembers = 2048;     // of one tier: no real mesh comes near it
 constexpr std::size_t kMaxUnevenAxes = 3;     // nested uneven chunks of one dimension
-constexpr std::size_t kMaxDims = 8;           // tensors of more are not inferred, only declared
 
 // One way to cut one dimension.
 struct DimChoice {
@@ -223,6 +222,14 @@ bool even_sites(const FamilyQuestion& question) {
   return std::all_of(question.sites.begin(), question.sites.end(), same);
 }
 
+// Adds a number to a digest of 128 bits.
+void mix(Hash128& digest, std::uint64_t number) {
+  digest.low = (digest.low ^ (number + 1)) * 0x9e3779b97f4a7c15u;
+  digest.low ^= digest.low >> 32;
+  digest.high = (digest.high ^ number ^ digest.low) * 0xc2b2ae3d27d4eb4fu;
+  digest.high ^= digest.high >> 29;
+}
+
 std::uint64_t cost_of(const Layout& layout) {
   std::uint64_t cost = 0;
   for (const auto& cuts : layout.dims) {
@@ -259,6 +266,8 @@ std::string_view name_of(FamilyTier tier) {
       return "uneven chunks";
     case FamilyTier::part_replicated:
       return "partly replicated axes";
+    case FamilyTier::swapped:
+      return "two swapped dimensions";
     case FamilyTier::padded:
       return "padding at the end";
   }
@@ -273,17 +282,23 @@ bool simpler(const Hypothesis& left, const Hypothesis& right) {
 std::optional<Hypothesis> fit_to_shape(const Layout& layout, const Shape& global,
                                        const FamilyQuestion& question) {
   if (layout.dims.size() != global.size()) return std::nullopt;
-  Hypothesis hypothesis{layout, global, question.global, "", cost_of(layout)};
+  Hypothesis hypothesis{layout, global, question.global, {}, cost_of(layout)};
+  if (layout.swapped) {
+    mix(hypothesis.index_map, layout.swapped->first);
+    mix(hypothesis.index_map, layout.swapped->second);
+  }
   try {
     for (const ShardSite& site : question.sites) {
       if (site.local.size() != global.size()) return std::nullopt;
+      const Shape local = swapped_back(layout, site.local);
       for (std::size_t dim = 0; dim < global.size(); ++dim) {
         const std::vector<Run> runs = runs_of(global[dim], layout.dims[dim], site.where);
-        if (local_extent(runs) != site.local[dim]) return std::nullopt;
+        if (local_extent(runs) != local[dim]) return std::nullopt;
+        mix(hypothesis.index_map, runs.size());
         for (const Run& run : runs) {
-          hypothesis.index_map += std::to_string(run.global) + "+" + std::to_string(run.count) + " ";
+          mix(hypothesis.index_map, run.global);
+          mix(hypothesis.index_map, run.count);
         }
-        hypothesis.index_map += ";";
       }
     }
   } catch (const Trouble&) {
@@ -292,17 +307,40 @@ std::optional<Hypothesis> fit_to_shape(const Layout& layout, const Shape& global
   return hypothesis;
 }
 
+namespace {
+
+// The plain layouts of shards two dimensions of which stand in the other order.
+std::vector<Hypothesis> swapped_members(const FamilyQuestion& question, const CutLessons& lessons) {
+  std::vector<Hypothesis> members;
+  if (question.may_pad) return members;
+  for (std::size_t one = 0; one < question.global.size(); ++one) {
+    for (std::size_t other = one + 1; other < question.global.size(); ++other) {
+      FamilyQuestion swapped = question;
+      for (ShardSite& site : swapped.sites) std::swap(site.local[one], site.local[other]);
+      for (Hypothesis& member : members_of(FamilyTier::plain, swapped, lessons)) {
+        member.layout.swapped = {one, other};
+        auto fitting = fit_to_shape(member.layout, member.global, question);
+        if (fitting) members.push_back(std::move(*fitting));
+      }
+    }
+  }
+  return members;
+}
+
+}  // namespace
+
 std::vector<Hypothesis> members_of(FamilyTier tier, const FamilyQuestion& question,
                                    const CutLessons& lessons) {
-  if (question.sites.empty() || question.global.size() > kMaxDims) return {};
+  if (question.sites.empty()) return {};
   for (const ShardSite& site : question.sites) {
     if (site.local.size() != question.global.size()) return {};
   }
   if (tier != FamilyTier::uneven && !even_sites(question)) return {};
+  if (tier == FamilyTier::swapped) return swapped_members(question, lessons);
   std::vector<RankMesh> meshes{question.mesh};
   if (tier == FamilyTier::part_replicated) meshes = part_replicated_meshes(question.mesh);
   std::vector<Hypothesis> members;
-  std::set<std::string> known;
+  std::set<Hash128> known;
   for (const RankMesh& mesh : meshes) {
     Enumerator enumerator(tier, question, mesh, lessons);
     enumerator.run();

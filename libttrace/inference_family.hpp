@@ -51,15 +51,16 @@ struct FamilyQuestion {
   bool may_pad = false;          // parameters only
 };
 
-// In the order in which they are tried; the last three only where nothing else fits the shape.
-enum class FamilyTier : std::uint8_t { plain, strided, uneven, part_replicated, padded };
+// In the order in which they are tried; the last four only where nothing else fits the shape.
+// `swapped` is for activations only, `padded` for parameters only.
+enum class FamilyTier : std::uint8_t { plain, strided, uneven, part_replicated, swapped, padded };
 [[nodiscard]] std::string_view name_of(FamilyTier tier);
 
 struct Hypothesis {
   Layout layout;
   Shape global;           // what the ranks hold together
   Shape reference;        // the reference's shape; smaller than `global` only when padded
-  std::string index_map;  // equal for layouts that give every rank the same elements
+  Hash128 index_map;      // equal for layouts that give every rank the same elements
   std::uint64_t cost = 0;  // the simpler, the smaller
 };
 [[nodiscard]] bool simpler(const Hypothesis& left, const Hypothesis& right);

@@ -54,28 +54,12 @@ bool is_activation(const TensorClass& tensors) {
   return phase == Phase::forward || phase == Phase::recompute || phase == Phase::backward;
 }
 
-// Two dimensions that would fit, were they swapped: "" when there are none.
-std::string swapped_dims(const FamilyQuestion& question) {
-  for (std::size_t one = 0; one < question.global.size(); ++one) {
-    for (std::size_t other = one + 1; other < question.global.size(); ++other) {
-      FamilyQuestion swapped = question;
-      for (ShardSite& site : swapped.sites) {
-        if (site.local.size() != question.global.size()) return "";
-        std::swap(site.local[one], site.local[other]);
-      }
-      if (members_of(FamilyTier::plain, swapped, {}).empty()) continue;
-      return "; dimensions " + std::to_string(one) + " and " + std::to_string(other) +
-             " seem to be swapped";
-    }
-  }
-  return "";
-}
-
 }  // namespace
 
 InferenceReport::Agreement InferenceReport::agreement_of(const ClassVerdict& verdict) {
   if (verdict.standing.empty()) return Agreement::local_order;
-  if (verdict.informative < kFewSamples) return Agreement::silent;
+  // Values that are all alike (losses per token) agree wherever they come from.
+  if (verdict.informative < kFewSamples || !verdict.varied) return Agreement::silent;
   if (verdict.fit >= kAgrees) return Agreement::agrees;
   const bool chance = std::all_of(verdict.best_fits.begin(), verdict.best_fits.end(),
                                   [](double fit) { return fit < kChance; });
@@ -132,16 +116,15 @@ std::string InferenceReport::explain_misfit(const DecidedClass& decided, bool pa
                       bracketed(*decided.verdict.other_shape));
   }
   const std::string shards = locals_text(question) + " on " + ranks_text(question);
-  const std::string swapped = swapped_dims(question);
   const bool activation = is_activation(decided.tensors);
-  if (activation && parallel && (!swapped.empty() || ancestor_agrees(decided.tensors))) {
+  if (activation && parallel && ancestor_agrees(decided.tensors)) {
     return report(decided, FindingKind::layout_unknown,
                   "not comparable: no layout makes " + global + " of shards " + shards +
-                      ", while the module around it agrees: a local order" + swapped);
+                      ", while the module around it agrees: a local order");
   }
-  if (!question.mesh.axes.empty() && question.sites.front().local.size() != question.global.size()) {
+  if (parallel && question.sites.front().local.size() != question.global.size()) {
     return report(decided, FindingKind::layout_unknown,
-                  "not comparable: shards " + shards + " have other dimensions than the reference's " +
+                  "not comparable: shards " + shards + " have not the dimensions of the reference's " +
                       global + "; declare their layout");
   }
   return report(decided, FindingKind::shape_differs,
@@ -166,7 +149,8 @@ std::string InferenceReport::examine(const DecidedClass& decided, bool parallel)
   }
   return report(decided, FindingKind::layout_unknown,
                 "not comparable: under no layout more than " + decimal(kChance) +
-                    " of the elements agree, while the module around it does: a local order");
+                    " of the elements agree, while the module around it does: a local order, or "
+                    "sums still to be made");
 }
 
 void InferenceReport::conflict(const Key& key, const std::string& declarations) {

@@ -60,18 +60,23 @@ double common_factor(const std::vector<Pair>& pairs, double typical) {
 class PositionMap {
  public:
   PositionMap(const Hypothesis& hypothesis, const Coordinates& where, const Shape& local)
-      : reference_(hypothesis.reference), local_(local) {
+      : reference_(hypothesis.reference), layout_(hypothesis.layout), local_(local) {
     for (std::size_t dim = 0; dim < local.size(); ++dim) {
       runs_.push_back(runs_of(hypothesis.global[dim], hypothesis.layout.dims[dim], where));
     }
   }
   // In terms of the reference's shape, which padding exceeds: kOutside there.
   std::uint64_t operator()(std::uint64_t position) const {
+    Shape places(local_.size(), 0);
+    for (std::size_t dim = local_.size(); dim-- > 0;) {
+      places[dim] = position % local_[dim];
+      position /= local_[dim];
+    }
+    places = swapped_back(layout_, std::move(places));
     std::uint64_t index = 0;
     std::uint64_t stride = 1;
     for (std::size_t dim = local_.size(); dim-- > 0;) {
-      const std::uint64_t place = place_of(runs_[dim], position % local_[dim]);
-      position /= local_[dim];
+      const std::uint64_t place = place_of(runs_[dim], places[dim]);
       if (place >= reference_[dim]) return kOutside;
       index += place * stride;
       stride *= reference_[dim];
@@ -89,6 +94,7 @@ class PositionMap {
   }
 
   const Shape& reference_;
+  const Layout& layout_;
   const Shape& local_;
   std::vector<std::vector<Run>> runs_;
 };

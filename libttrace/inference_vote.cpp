@@ -135,7 +135,7 @@ void run_tiers(const TensorClass& tensors, const CutLessons& lessons, const Ball
     }
   }
   for (const FamilyTier tier :
-       {FamilyTier::uneven, FamilyTier::part_replicated, FamilyTier::padded}) {
+       {FamilyTier::uneven, FamilyTier::part_replicated, FamilyTier::swapped, FamilyTier::padded}) {
     if (fitting == 0) fitting = try_tier(tier, tensors, lessons, contest, verdict);
   }
 }
@@ -229,9 +229,10 @@ void narrow(ClassVerdict& verdict, const std::vector<Observation>& evidence, std
   record_standing(contest, verdict);
 }
 
-void Peers::learn(const ClassVerdict& winner, const Shape& local) {
+void Peers::learn(const ClassVerdict& winner, const Shape& shard) {
   if (!winner.unique() || winner.fit <= kTrusted) return;
   const Hypothesis& layout = winner.standing.front();
+  const Shape local = swapped_back(layout.layout, shard);
   for (std::size_t dim = 0; dim < local.size(); ++dim) {
     if (layout.global[dim] == local[dim]) continue;
     Layout shown;
@@ -240,8 +241,9 @@ void Peers::learn(const ClassVerdict& winner, const Shape& local) {
   }
 }
 
-bool Peers::narrow(ClassVerdict& verdict, const Shape& local) const {
+bool Peers::narrow(ClassVerdict& verdict, const Shape& shard) const {
   const auto like_peers = [&](const Hypothesis& hypothesis) {
+    const Shape local = swapped_back(hypothesis.layout, shard);
     for (std::size_t dim = 0; dim < local.size(); ++dim) {
       const auto votes = votes_.find({hypothesis.global[dim], local[dim]});
       if (hypothesis.global[dim] == local[dim] || votes == votes_.end()) continue;

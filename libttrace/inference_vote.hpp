@@ -56,10 +56,10 @@ void narrow(ClassVerdict& verdict, const std::vector<Observation>& evidence, std
 // How dimensions of equal extents are cut in other classes: the votes of unique winners.
 class Peers {
  public:
-  void learn(const ClassVerdict& winner, const Shape& local);
+  void learn(const ClassVerdict& winner, const Shape& shard);
   // Keeps those hypotheses whose every cut is the peers' (at least 9 of 10 of them); all when none
   // is. Returns whether that changed anything.
-  bool narrow(ClassVerdict& verdict, const Shape& local) const;
+  bool narrow(ClassVerdict& verdict, const Shape& shard) const;
 
  private:
   std::map<CutLessons::Extents, std::map<std::string, std::uint64_t>> votes_;

@@ -3,6 +3,7 @@
 // dimension: how the dimension is cut, and over which mesh axis, outer cut first. As text:
 //   "s[cp:zigzag,tp] b h[tp:/2]"   dims string: names are free, "[...]" lists the cuts
 //   "h[tp] d partial(cp)"          the values of the ranks along cp must still be added
+//   "b s[tp] h swap(0,1)"          the shard has dimensions 0 and 1 in the other order: [s, b, h]
 // cuts: "tp" plain (torch.chunk: ceil, uneven tail or empty) · "cp:zigzag" chunks r and 2n-1-r ·
 // "tp:/2" the dimension is 2 equal sections, each cut over tp · "tp:(64,32,32)" unequal sections ·
 // "dp:flat" is not a cut of one dimension; flat ranges stand beside the dims (Layout::flat).
@@ -14,6 +15,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "libttrace/core/record.hpp"
@@ -54,6 +56,8 @@ struct FlatRange {
 struct Layout {
   std::vector<std::vector<Cut>> dims;  // outer to inner; one entry a dimension, empty = whole
   std::vector<std::string> partial;    // axes whose values must still be summed
+  // Two dimensions that stand in the shard in the other order; `dims` are in the logical one.
+  std::optional<std::pair<std::size_t, std::size_t>> swapped;
   std::optional<Shape> global_shape;   // as declared; inference knows it from the reference
   std::optional<FlatRange> flat;
   std::string source;  // "dtensor", "megatron", "file", "program", "inferred"
@@ -92,7 +96,11 @@ struct Box {
 [[nodiscard]] std::optional<Box> intersection(const Box& left, const Box& right);
 [[nodiscard]] std::string to_string(const Box& box);  // "[0:8, 16:32]"
 
-// A box of the logical tensor and where it lies in the local shard (same extents).
+// The extents of a shard in the order of the logical dimensions, or back from there.
+[[nodiscard]] Shape swapped_back(const Layout& layout, Shape local_shape);
+
+// A box of the logical tensor and where it lies in the local shard (same extents). A single number
+// as local_start of a box of several dimensions: the shard holds the box packed, from there on.
 struct Piece {
   Shape local_start;
   Box global;
@@ -100,7 +108,7 @@ struct Piece {
 
 // The pieces of the shard of `local_shape` that the rank at `where` holds. With flat ranges the
 // local tensor is one-dimensional and a piece's local_start has one entry: pieces are then split
-// so that each is contiguous in the flat range. Throws Trouble when the sizes do not agree.
+// so that each is contiguous in the flat range (so with swapped dimensions). Throws Trouble when the sizes do not agree.
 [[nodiscard]] std::vector<Piece> pieces_of(const Layout& layout, const Shape& global_shape,
                                            const Shape& local_shape, const Coordinates& where);
 

@@ -2,6 +2,7 @@
 // A shard as pieces: boxes of the logical tensor and where they lie in the shard. Without a flat
 // range they are the row-major product of the runs of the dimensions.
 #include <algorithm>
+#include <utility>
 
 #include "libttrace/core/trouble.hpp"
 #include "libttrace/layout.hpp"
@@ -127,6 +128,55 @@ class FlatSplitter {
   std::vector<Piece> pieces_;
 };
 
+// Dimensions that the shard has in another order: its rows are no boxes of it any more. A piece is
+// what is contiguous on both sides: runs of a dimension `inner_`, with all of the dimensions after it.
+class SwapSplitter {
+ public:
+  SwapSplitter(const RunTable& table, const Layout& layout, const Shape& local_shape)
+      : table_(table), strides_(local_shape.size(), 1) {
+    for (std::size_t dim = local_shape.size(); dim-- > 1;) {
+      strides_[dim - 1] = strides_[dim] * local_shape[dim];
+    }
+    strides_ = swapped_back(layout, strides_);
+    inner_ = table.size() - 1;
+    while (inner_ > 0 && table[inner_].size() == 1 &&
+           strides_[inner_ - 1] == strides_[inner_] * local_extent(table[inner_])) {
+      --inner_;
+    }
+    if (strides_.back() != 1) inner_ = table.size();  // nothing is contiguous
+    box_.start.assign(table.size(), 0);
+    box_.count.assign(table.size(), 1);
+    split(0, 0);
+  }
+  [[nodiscard]] std::vector<Piece> take() { return std::move(pieces_); }
+
+ private:
+  void split(std::size_t dim, std::uint64_t offset) {
+    if (dim == table_.size()) return emit(offset);
+    for (const Run& run : table_[dim]) {
+      const bool whole = dim >= inner_;
+      for (std::uint64_t i = 0; i < (whole ? 1 : run.count); ++i) {
+        box_.start[dim] = run.global + i;
+        box_.count[dim] = whole ? run.count : 1;
+        split(dim + 1, offset + (run.local + i) * strides_[dim]);
+      }
+    }
+  }
+
+  void emit(std::uint64_t offset) {
+    if (pieces_.size() == kMaxPieces) {
+      throw Trouble("layout", "swapped dimensions", "fall into too many pieces");
+    }
+    pieces_.push_back({{offset}, box_});
+  }
+
+  const RunTable& table_;
+  Shape strides_;  // of the shard, by logical dimension
+  std::size_t inner_ = 0;
+  Box box_;
+  std::vector<Piece> pieces_;
+};
+
 std::string shape_text(const Shape& shape) {
   std::string text;
   for (const std::uint64_t extent : shape)
@@ -166,13 +216,22 @@ std::vector<Piece> pieces_of(const Layout& layout, const Shape& global_shape,
     table.push_back(runs_of(global_shape[dim], layout.dims[dim], where));
     compiled.push_back(local_extent(table.back()));
   }
-  const Shape& shard_shape = layout.flat ? layout.flat->shape : local_shape;
-  if (compiled != shard_shape) {
+  if (layout.flat && layout.swapped) refuse_shapes(layout, "flat ranges have no swapped dimensions");
+  const Shape shard_shape = layout.flat ? layout.flat->shape : local_shape;
+  if (compiled != swapped_back(layout, shard_shape)) {
     refuse_shapes(layout, "gives this rank " + shape_text(compiled) + " of " +
                               shape_text(global_shape) + ", the shard is " +
                               shape_text(shard_shape));
   }
+  if (layout.swapped) return SwapSplitter(table, layout, local_shape).take();
   return layout.flat ? flat_pieces(layout, table, local_shape) : product_of(table);
+}
+
+Shape swapped_back(const Layout& layout, Shape local_shape) {
+  if (layout.swapped && layout.swapped->second < local_shape.size()) {
+    std::swap(local_shape[layout.swapped->first], local_shape[layout.swapped->second]);
+  }
+  return local_shape;
 }
 
 }  // namespace ttrace

@@ -64,13 +64,22 @@ std::string missing_coordinates(const LogicalTensor& tensor) {
   return text;
 }
 
+// A flat range has one dimension, whatever the tensor has.
+bool flat_ranges(const LogicalTensor& tensor) {
+  return std::any_of(tensor.shards.begin(), tensor.shards.end(), [&](const PlacedShard& placed) {
+    return placed.shard.record->shape.size() != tensor.shape.size();
+  });
+}
+
 Finding hole(const LogicalTensor& tensor, const std::vector<Box>& holes) {
   Finding problem;
   problem.kind = FindingKind::hole;
   problem.key = tensor.key;
   problem.message = "no rank holds " + boxes_text(holes);
   const std::string missing = missing_coordinates(tensor);
-  if (missing.empty()) {
+  if (missing.empty() && flat_ranges(tensor)) {
+    problem.message += ": flat ranges of other ranks are missing";
+  } else if (missing.empty()) {
     problem.message += ", though all coordinates of the layout's axes are present";
   } else {
     problem.message += ": no rank at " + missing;

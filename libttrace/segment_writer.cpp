@@ -28,6 +28,8 @@ constexpr std::uint64_t kReserve = std::uint64_t{2} << 20;
 constexpr std::uint64_t kReserveStep = 1024;  // records
 constexpr std::uint64_t kReservePerRecord = 1024;
 
+constexpr std::size_t kOpenGroups = 64;
+
 std::filesystem::path part_of(const std::filesystem::path& path) {
   std::filesystem::path part = path;
   part += ".part";
@@ -88,7 +90,8 @@ class SegmentWriter::Impl {
   h5::Handle links_;     // properties of links
   h5::Handle data_;      // /data
   std::array<h5::Handle, kDTypeCount> types_;
-  std::unordered_map<std::string, h5::Handle> groups_;  // below /data: mb0/forward, param, ...
+  std::unordered_map<std::string, h5::Handle> groups_;  // all there are below /data
+  std::size_t open_groups_ = 0;
   FileDescriptor payload_;
   SegmentIndex index_;
   StringTable names_;
@@ -242,14 +245,26 @@ void SegmentWriter::Impl::append(std::span<const std::byte> bytes) {
   }
 }
 
-// The group of a phase stays open: looking it up from the root would cost as much as the dataset.
+// The group at `path` below /data, made if need be. Groups stay open for a while, because the
+// records of a module and its neighbours come together, and looking a group up from the root costs
+// as much as making a dataset.
 h5::Id SegmentWriter::Impl::group_of(const std::string& path) {
-  h5::Handle& group = groups_[path];
-  if (!group.valid()) {
-    group = caller_.own(
-        H5Gcreate2(data_.get(), path.c_str(), links_.get(), H5P_DEFAULT, H5P_DEFAULT), H5Gclose);
+  const auto known = groups_.find(path);
+  if (known != groups_.end() && known->second.valid()) return known->second.get();
+
+  const std::size_t slash = path.rfind('/');
+  const bool top = slash == std::string::npos;
+  const h5::Id parent = top ? data_.get() : group_of(path.substr(0, slash));
+  const char* name = path.c_str() + (top ? 0 : slash + 1);
+  h5::Handle group = caller_.own(
+      known != groups_.end() ? H5Gopen2(parent, name, H5P_DEFAULT)
+                             : H5Gcreate2(parent, name, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
+      H5Gclose);
+  if (++open_groups_ > kOpenGroups) {
+    for (auto& entry : groups_) entry.second.reset();
+    open_groups_ = 1;
   }
-  return group.get();
+  return (groups_[path] = std::move(group)).get();
 }
 
 void SegmentWriter::Impl::commit() {
@@ -270,9 +285,8 @@ void SegmentWriter::Impl::link_dataset(InFlight& flight) {
   const h5::Lock lock;
   const std::string& path = flight.path;
   const std::size_t slash = path.rfind('/');
-  const std::size_t module = path.rfind('/', slash - 1) + 1;
-  caller_.check(H5Olink(flight.dataset.get(), group_of(path.substr(0, module - 1)),
-                        path.c_str() + module, links_.get(), H5P_DEFAULT));
+  caller_.check(H5Olink(flight.dataset.get(), group_of(path.substr(0, slash)),
+                        path.c_str() + slash + 1, H5P_DEFAULT, H5P_DEFAULT));
   flight.dataset.reset();
 }
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
+#include <system_error>
 
 #include "libttrace/core/intervals.hpp"
 #include "libttrace/core/trouble.hpp"
@@ -119,6 +120,10 @@ void check_options(const CaptureOptions& options) {
     throw Trouble("--ring", options.ring, "is no size, write it as 64M");
   if (is_seed(options.init_from) && !seed_of(options.init_from)) {
     throw Trouble("--init-from", options.init_from, "has no number, write it as seed:1");
+  }
+  std::error_code error;
+  if (std::filesystem::equivalent(options.init_from, options.output, error)) {
+    throw Trouble("--init-from", options.init_from, "is also the output, choose another");
   }
   if (options.command.empty() && !options.print_environment) {
     throw Trouble("no command", "command line", "put it after --, as in: -- python3 train.py");

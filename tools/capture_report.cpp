@@ -100,10 +100,13 @@ bool nothing_captured(const CaptureOptions& options, const std::vector<RankSumma
   });
 }
 
-void print_outcome(const CaptureOptions& options, const std::vector<RankSummary>& ranks) {
+void print_outcome(const CaptureOptions& options, int exit_code,
+                   const std::vector<RankSummary>& ranks) {
   print_missing(options, ranks);
   if (nothing_captured(options, ranks)) {
-    print_hints(options, ranks);
+    // Of a command that failed, its own words say more.
+    if (exit_code == 0) print_hints(options, ranks);
+    if (exit_code != 0) note("nothing was captured in " + options.output.string());
     return;
   }
   if (options.estimate) {

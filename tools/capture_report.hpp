@@ -13,6 +13,7 @@ namespace ttrace {
 
 [[nodiscard]] bool nothing_captured(const CaptureOptions& options,
                                     const std::vector<RankSummary>& ranks);
-void print_outcome(const CaptureOptions& options, const std::vector<RankSummary>& ranks);
+void print_outcome(const CaptureOptions& options, int exit_code,
+                   const std::vector<RankSummary>& ranks);
 
 }  // namespace ttrace

@@ -44,15 +44,29 @@ bool writer_lives(const RankSummary& rank) {
   return rank.writer && rank.host == host_name() && !ProcessWatch(*rank.writer).dead();
 }
 
-// Only a trace is ever deleted: anything else in the directory stops us.
-void remove_old_trace(const fs::path& trace) {
+// The parts of a trace. Throws Trouble when there is anything else: only traces are ever deleted.
+std::vector<fs::path> parts_of(const fs::path& trace) {
   std::vector<fs::path> parts;
   for (const fs::directory_entry& entry : fs::directory_iterator(trace)) {
     const std::string name = entry.path().filename().string();
     const bool ours =
         name == "trace.json" || name == "init.pack" || is_rank_directory(entry.path());
-    if (!ours) throw Trouble("--overwrite", trace.string(), "has " + name + ", is this a trace?");
+    if (!ours) throw Trouble("output", trace.string(), "has " + name + ", which is of no trace");
     parts.push_back(entry.path());
+  }
+  return parts;
+}
+
+// A run that ended before any rank captured something: nobody wants to keep it.
+bool holds_nothing(const fs::path& trace, const std::vector<fs::path>& parts) {
+  return read_json(trace / "trace.json").contains("finished") &&
+         std::none_of(parts.begin(), parts.end(), is_rank_directory);
+}
+
+void remove_old_trace(const fs::path& trace, const CaptureOptions& options) {
+  const std::vector<fs::path> parts = parts_of(trace);
+  if (!parts.empty() && !options.overwrite && !holds_nothing(trace, parts)) {
+    throw Trouble("output", trace.string(), "holds a trace, choose another or give --overwrite");
   }
   for (const RankSummary& rank : read_ranks(trace)) {
     if (writer_lives(rank)) {
@@ -98,12 +112,7 @@ std::string prepare_trace(const CaptureOptions& options) {
   if (!fs::is_directory(trace)) {
     throw Trouble("create", trace.string(), error ? error.message() : "is no directory");
   }
-  if (!fs::is_empty(trace)) {
-    if (!options.overwrite) {
-      throw Trouble("output", trace.string(), "is not empty, choose another or give --overwrite");
-    }
-    remove_old_trace(trace);
-  }
+  remove_old_trace(trace, options);
   return new_run_id();
 }
 

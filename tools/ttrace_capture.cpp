@@ -107,7 +107,7 @@ int capture(const CaptureOptions& options) {
   wait_for_writers(options.output, signals);
   if (!joins(options)) finish_trace_file(options, exit_code);
   const std::vector<RankSummary> ranks = read_ranks(options.output);
-  print_outcome(options, ranks);
+  print_outcome(options, exit_code, ranks);
   return exit_code == 0 && nothing_captured(options, ranks) ? kTrouble : exit_code;
 }
 

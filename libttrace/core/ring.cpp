@@ -8,6 +8,7 @@
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -96,6 +97,12 @@ void RingMapping::hide_from_forks() const { madvise(address_, bytes_, MADV_DONTF
 namespace {
 
 int make_memory(std::uint64_t bytes) {
+  // Growing a file beyond the limit would kill the traced process, shared memory included.
+  rlimit limit{};
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < bytes) {
+    errno = EFBIG;
+    fail("ring larger than ulimit -f, use a smaller --ring");
+  }
   const int fd = memfd_create("ttrace-ring", MFD_CLOEXEC);
   if (fd < 0) fail("create the ring");
   // Allocated now where it is to be touched now: without memory that is an error here and not a

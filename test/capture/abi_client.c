@@ -226,6 +226,30 @@ static int fill(int count) {
   return ttrace_close() == 0 ? 0 : 5;
 }
 
+/* Weights cut in two over tp, by rows; a bias that both ranks have. Values are global indices. */
+static int parameters(void) {
+  const char* text = getenv("RANK");
+  const int rank = text != NULL ? atoi(text) : 0;
+  const uint64_t rows[2] = {2, 3};
+  const uint64_t three = 3;
+  float weight[6];
+  const float bias[3] = {0, 1, 2};
+  char axes[80];
+  for (int i = 0; i < 6; ++i) weight[i] = (float)(rank * 6 + i);
+  snprintf(axes, sizeof axes, "{\"axes\":[{\"name\":\"tp\",\"size\":2,\"coord\":%d}]}", rank);
+  int failed = ttrace_open(NULL) != 0 || ttrace_set(axes) != 0 || ttrace_begin_iteration(0) != 0;
+  ttrace_tensor w = tensor("layer.weight", TTRACE_FLOAT32, 2, rows, weight);
+  ttrace_tensor b = tensor("layer.bias", TTRACE_FLOAT32, 1, &three, bias);
+  w.phase = b.phase = TTRACE_PARAM;
+  w.microbatch = b.microbatch = -1;
+  w.slot = b.slot = "value";
+  w.layout = "{\"dims\":\"h[tp] d\",\"shape\":[4,3],\"source\":\"program\"}";
+  b.layout = "{\"dims\":\"d\",\"shape\":[3],\"source\":\"program\"}";
+  failed += ttrace_record(&w) != 0;
+  failed += ttrace_record(&b) != 1;
+  return failed + (ttrace_close() != 0);
+}
+
 static int hold(void) {
   if (ttrace_open(NULL) != 0) return 3;
   ttrace_begin_iteration(0);
@@ -246,6 +270,7 @@ int main(int argc, char** argv) {
   if (strcmp(what, "iterations") == 0) return iterations();
   if (strcmp(what, "disarm") == 0) return until_disarmed();
   if (strcmp(what, "fill") == 0) return fill(count);
+  if (strcmp(what, "parameters") == 0) return parameters();
   if (strcmp(what, "hold") == 0) return hold();
   fprintf(stderr, "abi_client: unknown task '%s'\n", what);
   return 2;

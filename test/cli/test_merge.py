@@ -146,11 +146,13 @@ class MergeTest(unittest.TestCase):
             self.assertNotIn("layer.weight", file["data/param"])  # nothing is filled in
             self.assertTrue(numpy.array_equal(file["data/param/norm.weight/value"][()], known(3, 6)))
 
-    def test_a_deleted_copy_is_no_hole_but_reported(self):
+    def test_a_deleted_copy_is_reported_though_weights_are_whole(self):
         trace = self.write("trace", 1, 2)
         shutil.rmtree(trace / "rank00001")
         done = self.merge(trace, "--check", code=1)
         self.assertIn("rank 1 of 2 is not in the trace", done.stdout)
+        self.assertIn("it0/step/layer.weight/exp_avg: no rank holds [4:8, 0:6] [3:4, 5:6]: "
+                      "flat ranges of other ranks are missing", done.stdout)
 
     def test_swapped_ranks_are_noticed(self):
         for kind in ("rank00000", "rank00000/it000000.h5"):

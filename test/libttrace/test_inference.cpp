@@ -217,6 +217,25 @@ TEST_CASE("heads shared by neighbouring ranks are a partly replicated axis") {
   check_placed(bench, "it0/param/layers.0.k.weight/value", weight);
 }
 
+TEST_CASE("a shard with two dimensions in the other order is the last resort of activations") {
+  const auto batch = GENERATE(1U, 3U);
+  Bench bench({{"tp", 2}});
+  const Tensor output = random_tensor({batch, 32, 24}, 23);
+  bench.add("it0/mb0/forward/embedding/output.0", output,
+            [](const Tensor& tensor, const Coordinates& where) {
+              const Tensor shard = part(tensor, 1, at(where, "tp"), 2);
+              Tensor turned{{shard.shape[1], shard.shape[0], shard.shape[2]}, {}};
+              for (std::uint64_t s = 0; s < shard.shape[1]; ++s) {
+                const Tensor step = take(shard, 1, {s});
+                turned.values.insert(turned.values.end(), step.values.begin(), step.values.end());
+              }
+              return turned;
+            });
+
+  CHECK(bench.layout("it0/mb0/forward/embedding/output.0") == "- [tp] - swap(0,1)");
+  check_placed(bench, "it0/mb0/forward/embedding/output.0", output);
+}
+
 TEST_CASE("experts live on one rank each and tied copies on two stages") {
   Bench bench({{"pp", 2}, {"tp", 2}});
   const Tensor expert = random_tensor({48, 24}, 17);

@@ -120,12 +120,14 @@ TEST_CASE("flat pieces of an optimizer have their parameter's cuts and their own
 
 TEST_CASE("a gradient of another local shape than its parameter is inferred, and says so") {
   Bench bench({{"tp", 2}});
-  bench.add("it0/param/embedding.weight/value", random_tensor({64, 32}, 7), cut(0, "tp"));
-  bench.add("it0/grad/embedding.weight/reduced", random_tensor({64, 32}, 8), whole);
+  const std::string layout = dims("h[tp] d");  // said of the parameter, repeated for the gradient
+  bench.add("it0/param/embedding.weight/value", random_tensor({64, 32}, 7), cut(0, "tp"), layout);
+  bench.add("it0/grad/embedding.weight/reduced", random_tensor({64, 32}, 8), whole, layout);
 
   CHECK(bench.layout("it0/grad/embedding.weight/reduced") == "- -");
   CHECK(bench.decision("it0/grad/embedding.weight/reduced").reason.find("another local shape") !=
         std::string::npos);
+  CHECK(bench.inference.findings.empty());
 }
 
 TEST_CASE("a declared sum is kept and not checked by content") {

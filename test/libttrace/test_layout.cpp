@@ -193,6 +193,8 @@ TEST_CASE("dims strings print as they were read, without names") {
       {"[tp:(64,32,32)]", "[tp:(64,32,32)]"},
       {"  -   [dp:/2,tp]  ", "- [dp:/2,tp]"},
       {"h[tp/outer2] partial(cp,dp)", "[tp/outer2] partial(cp,dp)"},
+      {"b s[tp] h swap(1,0)", "- [tp] - swap(0,1)"},
+      {"b s partial(tp) swap(0,1)", "- - swap(0,1) partial(tp)"},
       {"partial", "-"},
       {"partial(tp)", "partial(tp)"},
       {"", ""},
@@ -224,6 +226,9 @@ TEST_CASE("a malformed dims string is refused with the column of the mistake") {
       {"[tp] partial(tp)", 14},
       {"a\tb", 2},
       {"[tp:/99999999999999999999]", 6},
+      {"b s swap(0,0)", 14},
+      {"b s swap(0,2)", 14},
+      {"b s swap(0)", 11},
   };
   for (const auto& [text, column] : cases) {
     CAPTURE(text);

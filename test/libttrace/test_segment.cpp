@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What goes into a segment comes out of it. Hashes are checked against libxxhash called once over
 // the whole payload.
-#include "libttrace/segment.hpp"
-
 #include <hdf5.h>
 #include <xxhash.h>
 
 #include <cstring>
 #include <fstream>
 
+#include "libttrace/segment.hpp"
 #include "libttrace/statistics.hpp"
 #include "test/catch.hpp"
 #include "test/libttrace/segment_builder.hpp"
@@ -279,9 +278,7 @@ TEST_CASE("the writer refuses what would not come back") {
   SegmentWriter writer(folder / "s.h5", kInfo);
   const Record good = record_of("it12/param/w/value", DType::float32, {4});
   const auto payload = random_payload(DType::float32, {4}, 1);
-  const auto refusal = [&](Record record) {
-    return trouble_of([&] { writer.begin(record, ""); });
-  };
+  const auto refusal = [&](Record record) { return trouble_of([&] { writer.begin(record, ""); }); };
   Record bad = good;
   bad.bytes = 15;
   CHECK(contains(refusal(bad), "size"));

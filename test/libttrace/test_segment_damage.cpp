@@ -199,14 +199,16 @@ TEST_CASE("rows that contradict the file are trouble") {
   using Rows = std::vector<IndexRow>&;
   const std::uint64_t far = std::uint64_t{1} << 40;
   const std::vector<Case> cases{
-      {"not inside the file", [&](Rows rows) {
+      {"not inside the file",
+       [&](Rows rows) {
          rows[0].bytes = far;  // with a shape to match, and every sample still right
          rows[0].ndim = 1;
          rows[0].shape = {far / 2};
          rows[1] = rows[2];
        }},
       {"size is not that of its shape", [](Rows rows) { rows[4].bytes = 16; }},
-      {"size is not that of its shape", [&](Rows rows) {
+      {"size is not that of its shape",
+       [&](Rows rows) {
          rows[0].ndim = 3;
          rows[0].shape = {far, far, far};
        }},
@@ -315,8 +317,8 @@ TEST_CASE("a segment that h5repack rewrote reads the same") {
     WARN("h5repack is not on PATH: not tested");
     return;
   }
-  const std::string how = GENERATE(as<std::string>{}, "", "-f GZIP=4", "-f SHUF -f GZIP=1",
-                                   "-l COMPA", "-S AGGREGATE");
+  const std::string how =
+      GENERATE(as<std::string>{}, "", "-f GZIP=4", "-f SHUF -f GZIP=1", "-l COMPA", "-S FSM_AGGR");
   ScratchFolder folder;
   write_sample(folder / "s.h5");
   const std::string command = "h5repack " + how + " '" + (folder / "s.h5").string() + "' '" +

@@ -133,7 +133,7 @@ class ModuleHooks:
             return False
         if not self._torch.is_grad_enabled() or self._torch.jit.is_tracing():
             return False
-        if not module.training and has_parameters:
+        if not module.training and has_parameters and self._agent.steps.iteration < 0:
             self._agent.note("evaluation", type(module).__name__,
                              "called after eval() although gradients are enabled: not recorded")
         return module.training

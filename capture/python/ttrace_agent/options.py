@@ -28,8 +28,9 @@ class LayoutRule(NamedTuple):
     shape: Optional[List[int]]
 
     def matches(self, phase: str, module: str, slot: str) -> bool:
-        names = (f"{phase}/{module}/{slot}", module)
-        return any(fnmatch.fnmatchcase(name, self.pattern) for name in names)
+        """A pattern without a slash is for modules, as in every command that reads such files."""
+        name = f"{phase}/{module}/{slot}" if "/" in self.pattern else module
+        return fnmatch.fnmatchcase(name, self.pattern)
 
 
 class Options:

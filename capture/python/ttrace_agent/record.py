@@ -128,7 +128,7 @@ class Recorder:
             tensor, declared = adapters.local_part(tensor)
             if tensor is None:
                 return self._refuse(module, slot, declared)
-            layout = layout or declared
+            layout = declared or layout  # a gradient may be placed unlike its parameter
         code = self._codes.get(tensor.dtype)
         if code is None:
             tensor = self._representable(tensor)

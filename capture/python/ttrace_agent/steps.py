@@ -116,6 +116,7 @@ class Steps:
             self._solo = weakref.ref(optimizer)
             if self._may_sleep():
                 self._asleep = True
+                self.recording = False
                 self._agent.hooks.remove()
         elif self._solo is None or self._solo() is not optimizer:
             self._streak = 0  # several optimizers: forward passes must be seen to count

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// All that this trainer says to ttrace. Each call does nothing unless the program runs under
+// ttrace-capture, so it stays in for production.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "samples/cpp/layers.hpp"
+#include "samples/cpp/parallel.hpp"
+
+// Once a rank, before the first iteration: the mesh, and what a complete capture must hold.
+void trace_open(const Mesh& mesh, const std::vector<ModuleName>& modules,
+                std::span<Parameter* const> parameters, int microbatches);
+void trace_begin(int iteration);
+void trace_close();
+
+void trace_tokens(int microbatch, const std::string& slot, std::span<const std::int64_t> tokens);
+void trace_output(int microbatch, const std::string& module, const Tensor& output);
+void trace_gradient(int microbatch, const std::string& module, const Tensor& gradient);
+void trace_loss(int microbatch, float loss);
+
+// Of all parameters: their values before the step, their gradients, what the step made of them.
+void trace_values(std::span<Parameter* const> parameters);
+void trace_reduced(std::span<Parameter* const> parameters);
+void trace_step(std::span<Parameter* const> parameters);

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Healthy plain PyTorch runs (DDP, DTensor tensor parallelism) against one process: same."""
+import unittest
+
+from runs import SOURCE, Runs, launcher, run, training_lines
+
+TRAIN = SOURCE / "samples/torch/train.py"
+COMMON = ["--iters", "1", "--micro-batch-size", "2"]
+
+# name: (ranks, arguments)
+LAYOUTS = {
+    "dp2": (2, ["--dp", "2"]),
+    "tp2": (2, ["--tp", "2"]),
+    "tp2-sp": (2, ["--tp", "2", "--sp"]),
+    "fsdp2": (2, ["--dp", "2", "--fsdp"]),
+    "checkpoint": (1, ["--checkpoint", "non-reentrant"]),
+}
+
+
+class TorchHealthy(Runs):
+    def test_layouts_in_float32(self):
+        self.capture("reference", launcher(TRAIN, COMMON, 1))
+        for name, (ranks, arguments) in LAYOUTS.items():
+            with self.subTest(name):
+                self.capture(name, launcher(TRAIN, COMMON + arguments, ranks),
+                             ["--init-from", self.traces / "reference"])
+                self.check_same(self.diff("reference", name, expected=0))
+
+    def test_capture_changes_no_bit_of_the_run(self):
+        for name, (ranks, arguments) in {"one": (1, []), "tp2-sp": (2, ["--tp", "2", "--sp"])}.items():
+            with self.subTest(name):
+                command = launcher(TRAIN, ["--iters", "2", *arguments], ranks)
+                plain = training_lines(run(command).stdout)
+                traced = training_lines(self.capture(f"bits-{name}", command,
+                                                     ["--iterations", "0-1"]))
+                self.assertEqual(len(plain), 2, plain)
+                self.assertEqual(plain, traced)
+
+
+if __name__ == "__main__":
+    unittest.main()
