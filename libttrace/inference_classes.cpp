@@ -30,18 +30,15 @@ std::vector<MeshAxis> incomplete_axes(const std::map<std::int32_t, Coordinates>&
   return axes;
 }
 
-std::string class_name(const Key& key, const FamilyQuestion& question,
-                       const std::optional<Layout>& declared) {
+std::string class_name(const Key& key, const Shape& global, const std::vector<Shape>& locals,
+                       const RankMesh& mesh, const std::optional<Layout>& declared) {
   std::string name = std::string(name_of(key.phase)) + "/" + starred(key.module) + "/" + key.slot +
-                     " " + bracketed(question.global);
-  std::string locals;
-  bool even = true;
-  for (const ShardSite& site : question.sites) {
-    even = even && site.local == question.sites.front().local;
-    locals += bracketed(site.local);
+                     " " + bracketed(global) + " from " + bracketed(locals.front());
+  const auto uneven = [&locals](const Shape& local) { return local != locals.front(); };
+  if (std::any_of(locals.begin(), locals.end(), uneven)) {
+    for (const Shape& local : locals) name += bracketed(local);
   }
-  name += " from " + (even ? bracketed(question.sites.front().local) : locals);
-  for (const MeshAxis& axis : question.mesh.axes) {
+  for (const MeshAxis& axis : mesh.axes) {
     name += " " + axis.name + "=" + std::to_string(axis.size);
   }
   if (declared) name += " as " + to_string(*declared);
@@ -121,18 +118,20 @@ const RankMesh& ClassTable::mesh_for(const std::vector<Shard>& shards) {
 
 void ClassTable::add(const Key& key, const std::vector<Shard>& shards,
                      const LogicalTensor& reference, const Declaration& declaration) {
-  FamilyQuestion question;
-  question.global = reference.shape;
-  question.mesh = mesh_for(shards);
-  question.may_pad = key.phase == Phase::param;
-  for (const Shard& shard : shards) {
-    question.sites.push_back({shard.where, declarations_.local_shape(shard)});
-  }
+  std::vector<Shape> locals;
+  for (const Shard& shard : shards) locals.push_back(declarations_.local_shape(shard));
+  const RankMesh& mesh = mesh_for(shards);
   const std::optional<Layout> declared =
       declaration.conflict.empty() ? declaration.layout : std::nullopt;
-  const std::string name = class_name(key, question, declared);
+  const std::string name = class_name(key, reference.shape, locals, mesh, declared);
   const auto [place, is_new] = by_name_.emplace(name, classes_.size());
-  if (is_new) classes_.push_back({name, std::move(question), {}, declared});
+  if (is_new) {
+    FamilyQuestion question{reference.shape, {}, mesh, key.phase == Phase::param};
+    for (std::size_t i = 0; i < shards.size(); ++i) {
+      question.sites.push_back({shards[i].where, std::move(locals[i])});
+    }
+    classes_.push_back({name, std::move(question), {}, declared});
+  }
   classes_[place->second].members.push_back({&key, &shards, &reference});
 }
 

@@ -13,7 +13,7 @@ MAY_INCLUDE = {
     "libttrace/core/": {"libttrace/core/"},
     "libttrace/": {"libttrace/core/", "libttrace/"},
     "capture/": {"libttrace/core/", "capture/"},
-    "capture/writer": {"libttrace/core/", "libttrace/", "capture/"},  # a process of its own
+    "capture/writer": {"libttrace/core/", "libttrace/", "capture/", "capture/writer"},  # a process of its own
     "diff/": {"libttrace/core/", "libttrace/", "diff/"},
     "tolerance/": {"libttrace/core/", "libttrace/", "diff/", "tolerance/"},
     "invariant/": {"libttrace/core/", "libttrace/", "invariant/"},

@@ -166,9 +166,10 @@ class Signals(Capture):
     def test_signals_reach_the_command(self):
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             with self.subTest(number):
-                script = ("import signal, sys\n"
+                # No pause(): a signal between its last check and the call would be slept through.
+                script = ("import signal, sys, time\n"
                           f"signal.signal({int(number)}, lambda *_: sys.exit(40))\n"
-                          "print('ready', flush=True)\nsignal.pause()\n")
+                          "print('ready', flush=True)\nwhile True: time.sleep(0.05)\n")
                 run = self.start(sys.executable, "-I", "-S", "-c", script,
                                  options=["--overwrite"])
                 self.assertEqual(run.stdout.readline(), "ready\n")
