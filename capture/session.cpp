@@ -115,9 +115,7 @@ void Session::make_child_inert() {
   if (ring_ == nullptr) return;  // nothing was open: the child may have a capture of its own
   active_.store(false);
   inert_ = true;
-  // Its memory is not mapped here, so it must not be touched; forgotten, but not leaked.
-  static RingProducer* const parents = ring_.release();
-  (void)parents;
+  parents_ring_ = ring_.release();
 }
 
 int Session::disarm() {

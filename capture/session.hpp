@@ -65,6 +65,7 @@ class Session {
   Settings settings_;
   std::unique_ptr<RingProducer> ring_;
   bool inert_ = false;
+  RingProducer* parents_ring_ = nullptr;  // in a forked child: its memory is not mapped here
   bool wanted_ = true;                    // the current iteration is one of those to be captured
   bool open_iteration_ = false;           // between begin and end of a wanted iteration
   std::int64_t last_iteration_ = -1;      // the latest that was begun

@@ -7,9 +7,10 @@
  *   ttrace_close();
  *
  * Every function is safe to call when nothing is being captured, never throws, never aborts, and
- * returns 0 (or a sequence number) on success and a negative errno on failure. After an error the
- * trace is marked degraded and the program goes on. All functions may be called from any thread.
- * A forked child records nothing. Strings are UTF-8 and copied. */
+ * returns 0 (or a sequence number) on success and a negative errno on failure: -ENOTCONN when there
+ * is nothing to record to (not open, closed, a forked child, an unwanted iteration). After any
+ * other error the trace is marked degraded and the program goes on. All functions may be called
+ * from any thread. A forked child records nothing. Strings are UTF-8 and copied. */
 #ifndef TTRACE_H
 #define TTRACE_H
 
@@ -59,7 +60,8 @@ enum ttrace_flag {
 
 /* A member left zero or NULL is taken from the environment that ttrace-capture prepared
  * (TTRACE_OUT, TTRACE_WRITER, TTRACE_RUN_ID, TTRACE_RING; RANK, WORLD_SIZE and their MPI and
- * Slurm cousins). Set struct_size to sizeof(ttrace_options). */
+ * Slurm cousins). TTRACE_RANKS and TTRACE_ITERATIONS ("0-2,5") say what is wanted. Set struct_size
+ * to sizeof(ttrace_options). */
 typedef struct ttrace_options {
   uint32_t struct_size;
   int32_t rank;           /* -1: from the environment, else 0 */
@@ -80,13 +82,14 @@ int ttrace_open(const ttrace_options* options);
 int ttrace_active(void);
 
 /* Merges the members of a JSON object into rank.json (objects merge recursively, other values
- * replace), e.g. {"axes":[{"name":"tp","size":2,"coord":1}]}. See docs/format.md for the members. */
+ * replace), e.g. {"axes":[{"name":"tp","size":2,"coord":1}]}. Members: see docs/format.md. */
 int ttrace_set(const char* json);
 
 /* Appends to rank.json's list why something is missing: what, where, why. */
 int ttrace_note(const char* what, const char* where, const char* why);
 
-/* Closes the former segment and opens the next; records belong to the latest. From 0. */
+/* Closes the former segment and opens the next; records belong to the latest. From 0, ascending. In
+ * an iteration that ttrace-capture --iterations leaves out nothing is recorded. */
 int ttrace_begin_iteration(int64_t iteration);
 
 /* Closes the segment now (it would be closed by the next begin or by ttrace_close). */

@@ -79,6 +79,8 @@ void RankFile::merge(std::string_view text) {
     return;
   }
   merge_into(content_->told, update);
+  const auto degraded = update.find("degraded");
+  if (degraded != update.end() && *degraded == true) degrade();
   changed_ = true;
 }
 

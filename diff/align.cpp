@@ -160,8 +160,8 @@ class Aligner {
     if (finding.message.empty()) {
       finding.kind = FindingKind::layout_unknown;
       finding.key = key;
-      finding.message = "not comparable: the layout of the " + where + "'s shards is unknown: " +
-                        reason;
+      finding.message =
+          "not comparable: the layout of the " + where + "'s shards is unknown: " + reason;
       finding.evidence.emplace_back("tensors", "0");
     }
     if (flow_.place(key) < flow_.place(finding.key)) finding.key = key;

@@ -64,8 +64,8 @@ struct Alignment {
 struct OneSided {
   FindingKind kind = FindingKind::missing;
   std::vector<Key> keys;
-  const ShardGroups* other = nullptr;                // the side that lacks them
-  const Trace* owner = nullptr;                      // the side that has them
+  const ShardGroups* other = nullptr;  // the side that lacks them
+  const Trace* owner = nullptr;        // the side that has them
   const Trace* lacking = nullptr;
 };
 [[nodiscard]] std::vector<Finding> collapse(const OneSided& one_sided, const Flow& flow);

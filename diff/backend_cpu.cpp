@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CPU backend. Elements that the functor treats alike (finite, one lane each) are taken in
 // strips, with loops the compiler can vectorise: the same operations in the same order, so the bits
-// are those of the functor applied one by one, which is what happens at the ends of runs and where a
-// strip holds a NaN or an Inf.
+// are those of the functor applied one by one, which is what happens at the ends of runs and where
+// a strip holds a NaN or an Inf.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -217,9 +217,8 @@ class Walk {
     Sums lanes[kLanes];
     for (int lane = 0; lane < kLanes; ++lane) lanes[lane] = lanes_.take(lane);
     for (std::uint64_t i = 0; i < count; ++i) {
-      functor_(lanes[(position_ + offset + i) % kLanes], total_,
-               load<T>(pair.reference, begin + i), load<T>(pair.candidate, begin + i),
-               pair.first + begin + i);
+      functor_(lanes[(position_ + offset + i) % kLanes], total_, load<T>(pair.reference, begin + i),
+               load<T>(pair.candidate, begin + i), pair.first + begin + i);
     }
     for (int lane = 0; lane < kLanes; ++lane) lanes_.put(lane, lanes[lane]);
   }
@@ -258,8 +257,8 @@ class Walk {
     const std::uint64_t equal = total_.ulp[0];
     for (const std::uint32_t bucket : strip_.bucket) ++total_.ulp[bucket];
     total_.unequal += kStrip - (total_.ulp[0] - equal);
-    const bool worse = max_error > total_.max_error ||
-                       (max_error == total_.max_error && first < total_.worst);
+    const bool worse =
+        max_error > total_.max_error || (max_error == total_.max_error && first < total_.worst);
     if (worse || first < total_.first_unequal) find_indices(first, max_error);
   }
 

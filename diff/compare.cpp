@@ -93,8 +93,7 @@ void prepare(Prepared& prepared, const Trace& reference, const Trace& candidate,
   right.tensors = place_all(right.groups, right.layouts);
 
   prepared.flow.emplace(left.groups);
-  prepared.alignment =
-      align(left, right, *prepared.flow, inference.findings, options.filter);
+  prepared.alignment = align(left, right, *prepared.flow, inference.findings, options.filter);
   const bool data_differs = !match.findings.empty();
   drop_unmatched_microbatches(prepared.alignment.findings, data_differs);
   prepared.findings = std::move(match.findings);
@@ -142,9 +141,8 @@ Report compare(const Trace& reference, const Trace& candidate, const Backend& ba
   const Seeds seeds = find_seeds(alignment, reference, candidate, limits, backend);
   const std::vector<PairMetrics> measured =
       measure_all(alignment, seeds, backend, options.progress);
-  const std::vector<Outcome> outcomes =
-      judge({&prepared.reference, &prepared.candidate, &alignment, &limits, &seeds, &measured,
-             &backend});
+  const std::vector<Outcome> outcomes = judge(
+      {&prepared.reference, &prepared.candidate, &alignment, &limits, &seeds, &measured, &backend});
 
   std::vector<Finding> findings = trace_findings(reference, "reference", iteration);
   const auto append = [&findings](std::vector<Finding> more) {
@@ -156,8 +154,8 @@ Report compare(const Trace& reference, const Trace& candidate, const Backend& ba
   append(seed_findings(seeds, limits, iteration));
   for (const Outcome& outcome : outcomes) append(outcome.findings);
 
-  Report report = summarise({&prepared.reference, &prepared.candidate, &alignment, &limits,
-                             &measured, &outcomes});
+  Report report = summarise(
+      {&prepared.reference, &prepared.candidate, &alignment, &limits, &measured, &outcomes});
   report.by_content = prepared.by_content;
   report.backend = backend.name();
   report.seeds = seeds;

@@ -24,8 +24,8 @@ struct CompareOptions {
 };
 
 // Throws Trouble when there is nothing to compare: no common iteration, no common tensor.
-[[nodiscard]] Report compare(const Trace& reference, const Trace& candidate,
-                             const Backend& backend, const CompareOptions& options);
+[[nodiscard]] Report compare(const Trace& reference, const Trace& candidate, const Backend& backend,
+                             const CompareOptions& options);
 
 // What is wrong with a trace as a whole: ranks and segments that are not there, ranks that died or
 // were degraded (incomplete.cpp).

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one CUDA thread does to its share of a tile. It is host code as well, so that every line that
-// decides a result also runs in a test on machines without a GPU; backend_cuda.cu only launches it.
+// What one CUDA thread does to its share of a tile. It is host code as well, so that every line
+// that decides a result also runs in a test on machines without a GPU; backend_cuda.cu only
+// launches it.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +13,8 @@ namespace ttrace {
 
 inline constexpr unsigned kTileThreads = 128;
 
-// Runs lie packed one behind the other; a run begins at `begin` of the packed elements and its first
-// element has flat index `first` in the logical tensor.
+// Runs lie packed one behind the other; a run begins at `begin` of the packed elements and its
+// first element has flat index `first` in the logical tensor.
 struct PackedRun {
   std::uint64_t begin = 0;
   std::uint64_t first = 0;

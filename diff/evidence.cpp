@@ -177,7 +177,8 @@ void add_evidence(const Pair& pair, const PairMetrics& metrics, double limit, Fi
     const Sums sums = sums_of(metrics, odd);
     const std::optional<double> factor = common_factor(sums, limit);
     if (factor && std::fabs(*factor - 1) > limit) {
-      finding.message += *factor == 0 ? "; all zero" : "; a factor of " + factor_text(*factor, limit);
+      finding.message +=
+          *factor == 0 ? "; all zero" : "; a factor of " + factor_text(*factor, limit);
       finding.evidence.emplace_back("factor", factor_text(*factor, limit));
     }
   }

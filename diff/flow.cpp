@@ -29,8 +29,8 @@ std::pair<std::string, std::uint64_t> numbered(const std::string& block) {
   return {block.substr(0, digits), number.empty() ? 0 : std::stoull(number)};
 }
 
-// Takes names from the ranks' queues, lowest rank first, but no block before a lower-numbered one of
-// the same kind that waits on another rank.
+// Takes names from the ranks' queues, lowest rank first, but no block before a lower-numbered one
+// of the same kind that waits on another rank.
 template <class Name>
 class StageMerger {
  public:
@@ -114,9 +114,8 @@ std::map<std::int32_t, Flow::Sequence> Flow::sequences_of(const ShardGroups& ref
   for (auto& [microbatch, by_rank] : entries) {
     std::map<std::int32_t, std::deque<Name>> queues;
     for (auto& [rank, list] : by_rank) {
-      std::sort(list.begin(), list.end(), [](const Entry& one, const Entry& other) {
-        return one.sequence < other.sequence;
-      });
+      std::sort(list.begin(), list.end(),
+                [](const Entry& one, const Entry& other) { return one.sequence < other.sequence; });
       for (Entry& entry : list) queues[rank].push_back(std::move(entry.name));
     }
     sequences[microbatch] = StageMerger<Name>(std::move(queues)).merged();
@@ -200,8 +199,8 @@ std::uint64_t Flow::start_of(const std::string& module) const {
 std::uint64_t Flow::depth(const Key& key) const {
   Key forward = key;
   forward.slot = output_slot(key.slot);
-  const bool activation = key.phase == Phase::forward || key.phase == Phase::recompute ||
-                          key.phase == Phase::backward;
+  const bool activation =
+      key.phase == Phase::forward || key.phase == Phase::recompute || key.phase == Phase::backward;
   const std::optional<std::uint64_t> own = activation ? index_of(forward) : std::nullopt;
   const std::uint64_t index = own ? *own : start_of(module_of(key));
   const auto finished = std::lower_bound(block_ends_.begin(), block_ends_.end(), index);

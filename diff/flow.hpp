@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// How data flows through a training step, read off the reference's trace: the order in which outputs
-// came into being, which tensor went into which module (alias rows), and how deep in the model a
-// tensor lies. No names are known in advance; a block is what a name numbers ("decoder.layers.3").
+// How data flows through a training step, read off the reference's trace: the order in which
+// outputs came into being, which tensor went into which module (alias rows), and how deep in the
+// model a tensor lies. No names are known in advance; a block is what a name numbers
+// ("decoder.layers.3").
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,16 @@
 namespace ttrace {
 
 // In the order in which a step passes through them.
-enum class Stage : std::uint8_t { data, parameters, forward, loss, backward, reduction, clip, step };
+enum class Stage : std::uint8_t {
+  data,
+  parameters,
+  forward,
+  loss,
+  backward,
+  reduction,
+  clip,
+  step
+};
 
 // Where a tensor stands in the step; places compare lexicographically.
 struct Place {

@@ -83,8 +83,8 @@ class Judge {
     judge_values(i);
   }
 
-  // Where ranks have the losses of their parts of the data, these combined. False, and nothing done,
-  // when this is no such loss or is not right in that way.
+  // Where ranks have the losses of their parts of the data, these combined. False, and nothing
+  // done, when this is no such loss or is not right in that way.
   bool judge_split_loss(std::size_t i) {
     const Pair& pair = alignment_.pairs[i];
     if (!has_problem(*pair.candidate, FindingKind::replica_conflict)) return false;
@@ -103,7 +103,8 @@ class Judge {
   bool judge_sum(std::size_t i) {
     const Pair& pair = alignment_.pairs[i];
     const Phase phase = pair.key.phase;
-    const bool inner = phase == Phase::forward || phase == Phase::recompute || carries_seed(pair.key);
+    const bool inner =
+        phase == Phase::forward || phase == Phase::recompute || carries_seed(pair.key);
     if (!inner || !pair.reference->proved()) return false;
     const std::optional<LogicalTensor> sum = as_sum(*pair.candidate);
     if (!sum) return false;

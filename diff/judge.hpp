@@ -20,9 +20,9 @@ inline constexpr double kHugeScore = 1e12;  // an error where none is allowed
 // The result of one pair.
 struct Outcome {
   bool compared = false;
-  double error = 0;   // relative to the norm of the reference (absolute where that is 0)
-  double limit = 0;   // in the same unit, floors included
-  double score = 0;   // error / limit
+  double error = 0;            // relative to the norm of the reference (absolute where that is 0)
+  double limit = 0;            // in the same unit, floors included
+  double score = 0;            // error / limit
   std::uint64_t excluded = 0;  // elements that an update says nothing about
   bool equal = false;          // not one element differs
   std::vector<Finding> findings;
@@ -41,8 +41,8 @@ struct JudgeInput {
 // One outcome a pair, by index.
 [[nodiscard]] std::vector<Outcome> judge(const JudgeInput& input);
 
-// Values that are still to be added over an axis (partial_incomplete) are no error where that sum is
-// right and something completes it: the module around returns the right output, or the reduced
+// Values that are still to be added over an axis (partial_incomplete) are no error where that sum
+// is right and something completes it: the module around returns the right output, or the reduced
 // gradients of its parameters are right. Takes those findings back.
 void accept_completed_sums(const Alignment& alignment, std::vector<Outcome>& outcomes);
 

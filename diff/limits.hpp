@@ -30,7 +30,8 @@ struct Limits {
   double parameter_floor = 0;
   // Floor of an activation's gradient, in epsilon * RMS of the largest sibling * sqrt(elements).
   double sibling_floor = 0;
-  // Elements whose gradient is below this many times its limit (as RMS) say nothing about an update.
+  // Elements whose gradient is below this many times its limit (as RMS) say nothing about an
+  // update.
   double update_mask = 0;
   // How far the gradient seed may be from a ratio of mesh sizes.
   double seed_tolerance = 1e-5;

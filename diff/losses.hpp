@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loss of a micro-batch that is cut over ranks. Each rank returns the loss of its own samples or
-// tokens, one number that is no copy of the others' and no part of a larger tensor; their mean (or
-// sum) is what the reference returns.
+// The loss of a micro-batch that is cut over ranks. Each rank returns the loss of its own samples
+// or tokens, one number that is no copy of the others' and no part of a larger tensor; their mean
+// (or sum) is what the reference returns.
 #pragma once
 
 #include <optional>

@@ -32,8 +32,8 @@ class Crew {
 
   std::vector<PairMetrics> run() {
     const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
-    const auto count = static_cast<unsigned>(
-        std::min<std::size_t>(pairs_.size(), std::min(cores, kMostThreads)));
+    const auto count =
+        static_cast<unsigned>(std::min<std::size_t>(pairs_.size(), std::min(cores, kMostThreads)));
     std::vector<std::thread> threads;
     for (unsigned i = 1; i < count; ++i) threads.emplace_back([this] { work(); });
     work();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures all pairs, on as many threads as memory allows. A pair is one thread's, so results do not
-// depend on how many there are.
+// Measures all pairs, on as many threads as memory allows. A pair is one thread's, so results do
+// not depend on how many there are.
 #pragma once
 
 #include <cstdint>

@@ -4,11 +4,12 @@
 // compute. The order of the additions is part of the contract, so that results depend neither on
 // tiles nor on threads nor on the instruction set:
 //   a part (one shard against one shard) is walked in runs; 16,384 consecutive elements of the walk
-//   are a block; element i of a block adds to lane i % 8; lanes fold as a tree; blocks add in order.
+//   are a block; element i of a block adds to lane i % 8; lanes fold as a tree; blocks add in
+//   order.
 // Floats are subtracted as doubles. The difference of two 32-bit (or smaller) floats is then exact
 // unless one is 2^29 times the other, so sums of signed errors and of error * reference, from which
-// exact factors are read, hold the rounding of the runs and none of ours. Products are rounded, each
-// by itself: the build forbids contraction.
+// exact factors are read, hold the rounding of the runs and none of ours. Products are rounded,
+// each by itself: the build forbids contraction.
 #pragma once
 
 #include <cstdint>
@@ -37,17 +38,17 @@ struct Sums {
 struct Metrics {
   Sums sums;
   double max_error = 0;
-  double max_relative = 0;            // |c - r| / |r| where r is not 0
-  std::uint64_t count = 0;            // elements
-  std::uint64_t unequal = 0;          // pairs of different value; NaN equals NaN
-  std::uint64_t zero_reference = 0;   // r is 0 and c is not
+  double max_relative = 0;           // |c - r| / |r| where r is not 0
+  std::uint64_t count = 0;           // elements
+  std::uint64_t unequal = 0;         // pairs of different value; NaN equals NaN
+  std::uint64_t zero_reference = 0;  // r is 0 and c is not
   std::uint64_t reference_nan = 0;
   std::uint64_t reference_inf = 0;
   std::uint64_t candidate_nan = 0;
   std::uint64_t candidate_inf = 0;
-  std::uint64_t nonfinite_mismatch = 0;     // NaN or Inf on one side, or not the same one
-  std::uint64_t first_unequal = kNoIndex;   // lowest flat index in the logical tensor
-  std::uint64_t worst = kNoIndex;           // of max_error; the lowest of equals
+  std::uint64_t nonfinite_mismatch = 0;    // NaN or Inf on one side, or not the same one
+  std::uint64_t first_unequal = kNoIndex;  // lowest flat index in the logical tensor
+  std::uint64_t worst = kNoIndex;          // of max_error; the lowest of equals
   std::uint64_t ulp[kUlpBuckets] = {};
 };
 
@@ -133,7 +134,8 @@ struct Grid<Float8E5M2> {
 template <class T>
 TTRACE_HD inline int ulp_bucket(double reference, double error) {
   const int at = exponent_of(reference);
-  const int spacing = (at > Grid<T>::kMinExponent ? at : Grid<T>::kMinExponent) - Grid<T>::kMantissa;
+  const int spacing =
+      (at > Grid<T>::kMinExponent ? at : Grid<T>::kMinExponent) - Grid<T>::kMantissa;
   const int bucket = exponent_of(error) - spacing + 1;
   if (error == 0) return 0;
   return bucket < 1 ? 1 : (bucket < kUlpBuckets ? bucket : kUlpBuckets - 1);

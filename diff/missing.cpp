@@ -80,9 +80,8 @@ std::string count_text(std::size_t count, const std::string& noun) {
 
 std::string describe(const Group& group, const std::vector<const Key*>& keys,
                      const OneSided& one_sided) {
-  const std::string where = one_sided.kind == FindingKind::missing
-                                ? "in the reference only"
-                                : "in the candidate only";
+  const std::string where =
+      one_sided.kind == FindingKind::missing ? "in the reference only" : "in the candidate only";
   const std::string tensors = count_text(keys.size(), "tensor");
   switch (group.extent) {
     case Extent::module: {
@@ -98,8 +97,8 @@ std::string describe(const Group& group, const std::vector<const Key*>& keys,
       break;
   }
   if (keys.size() == 1) return to_string(*keys[0]) + " is " + where;
-  return to_string(*keys[0]) + " is " + where + ", in " +
-         count_text(keys.size(), "call") + " or micro-batches";
+  return to_string(*keys[0]) + " is " + where + ", in " + count_text(keys.size(), "call") +
+         " or micro-batches";
 }
 
 }  // namespace

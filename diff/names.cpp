@@ -32,8 +32,8 @@ std::string block_of(std::string_view module) {
   for (std::size_t begin = 0; begin < module.size();) {
     const std::size_t end = std::min(module.find('.', begin), module.size());
     const std::string_view component = module.substr(begin, end - begin);
-    const bool number = !component.empty() &&
-                        component.find_first_not_of("0123456789") == std::string_view::npos;
+    const bool number =
+        !component.empty() && component.find_first_not_of("0123456789") == std::string_view::npos;
     if (number) return std::string(module.substr(0, end));
     begin = end + 1;
   }

@@ -37,16 +37,16 @@ class State {
     const auto found = clean_.find(key);
     return found != clean_.end() && found->second;
   }
-  // Of all tensors of that phase and module (exactly, any micro-batch, call and slot): whether there
-  // are any, and all agree.
+  // Of all tensors of that phase and module (exactly, any micro-batch, call and slot): whether
+  // there are any, and all agree.
   [[nodiscard]] bool all_clean(const Key& like, const std::string& slot_prefix) const {
     bool any = false;
     Key first = like;
     first.module.clear();
     first.microbatch = -1;
     first.slot.clear();
-    for (auto at = clean_.lower_bound(first);
-         at != clean_.end() && at->first.phase == like.phase; ++at) {
+    for (auto at = clean_.lower_bound(first); at != clean_.end() && at->first.phase == like.phase;
+         ++at) {
       if (at->first.module != like.module || at->first.slot.rfind(slot_prefix, 0) != 0) continue;
       if (!at->second) return false;
       any = true;
@@ -87,9 +87,8 @@ class Inheritance {
  private:
   bool inputs_clean(const Key& output) const {
     const std::vector<Key>& inputs = flow_.inputs_of(output);
-    return !inputs.empty() && std::all_of(inputs.begin(), inputs.end(), [this](const Key& input) {
-      return state_.clean(input);
-    });
+    return !inputs.empty() && std::all_of(inputs.begin(), inputs.end(),
+                                          [this](const Key& input) { return state_.clean(input); });
   }
 
   bool forward_introduced(const Key& key, const std::vector<OrderedFinding>& earlier) const {
@@ -115,8 +114,8 @@ class Inheritance {
     if (!state_.all_clean(backward, "grad_output")) return false;
     for (const Pair& pair : alignment_.pairs) {
       const Key& other = pair.key;
-      const bool output = other.phase == Phase::forward && other.module == backward.module &&
-                          !is_input(other);
+      const bool output =
+          other.phase == Phase::forward && other.module == backward.module && !is_input(other);
       if (output && !inputs_clean(other)) return false;
     }
     return true;
@@ -168,8 +167,7 @@ std::vector<OrderedFinding> order_findings(std::vector<Finding> findings, const 
   std::vector<OrderedFinding> earlier;
   for (OrderedFinding& entry : ordered) {
     const bool value = precedence(entry.finding) == 3;
-    entry.inherited =
-        value && !earlier.empty() && !inheritance.introduced(entry.finding, earlier);
+    entry.inherited = value && !earlier.empty() && !inheritance.introduced(entry.finding, earlier);
     earlier.push_back(entry);
   }
   return ordered;

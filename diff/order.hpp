@@ -14,8 +14,8 @@ namespace ttrace {
 struct OrderedFinding {
   Finding finding;
   Place place;
-  // Something it is computed from had already diverged, or may have: only where all inputs are known
-  // and agree is a later finding one of its own.
+  // Something it is computed from had already diverged, or may have: only where all inputs are
+  // known and agree is a later finding one of its own.
   bool inherited = false;
 };
 

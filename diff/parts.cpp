@@ -18,9 +18,9 @@ std::vector<Source> sources_of(const LogicalTensor& tensor) {
   for (const PlacedShard& shard : tensor.shards) {
     if (shard.copy || shard.pieces.empty()) continue;
     if (!tensor.layout.partial.empty()) {
-      const auto same_place = std::find_if(sources.begin(), sources.end(), [&](const Source& known) {
-        return same_pieces(known.pieces(), shard.pieces);
-      });
+      const auto same_place = std::find_if(
+          sources.begin(), sources.end(),
+          [&](const Source& known) { return same_pieces(known.pieces(), shard.pieces); });
       if (same_place != sources.end()) {
         same_place->shards.push_back(&shard);
         continue;
@@ -50,8 +50,8 @@ bool equal_by_hash(const Source& reference, const Source& candidate) {
   const Record& left = *reference.first().shard.record;
   const Record& right = *candidate.first().shard.record;
   // No writer leaves the hash out, but 0 would be what such a record has: it proves nothing.
-  return left.hash != Hash128{} && left.hash == right.hash && left.dtype == right.dtype && left.shape == right.shape &&
-         same_pieces(reference.pieces(), candidate.pieces());
+  return left.hash != Hash128{} && left.hash == right.hash && left.dtype == right.dtype &&
+         left.shape == right.shape && same_pieces(reference.pieces(), candidate.pieces());
 }
 
 RecordKind kept_of(const LogicalTensor& tensor) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the reference's own lists promise. Hooks can fail silently; a list of the model's modules and
-// parameters, made before any hook runs, cannot fail with them.
+// What the reference's own lists promise. Hooks can fail silently; a list of the model's modules
+// and parameters, made before any hook runs, cannot fail with them.
 #include <algorithm>
 #include <map>
 #include <set>

@@ -19,11 +19,11 @@ namespace ttrace {
 struct PhaseReport {
   std::uint64_t compared = 0;
   std::uint64_t expected = 0;
-  std::uint64_t equal = 0;       // of the compared, bit for bit
-  double smallest_limit = 0;     // relative; over floating tensors
+  std::uint64_t equal = 0;    // of the compared, bit for bit
+  double smallest_limit = 0;  // relative; over floating tensors
   double largest_limit = 0;
   double largest_score = 0;
-  std::optional<Key> closest;    // the tensor with the largest score
+  std::optional<Key> closest;  // the tensor with the largest score
 };
 
 struct ModuleSource {
@@ -32,7 +32,7 @@ struct ModuleSource {
 };
 
 struct LayoutLine {
-  std::string name;    // of the tensors, block numbers starred
+  std::string name;  // of the tensors, block numbers starred
   std::string layout;
   std::string reason;
   std::uint64_t tensors = 0;
@@ -76,8 +76,8 @@ struct Report {
   std::vector<TensorLine> tensors;
   std::vector<LaterIteration> later;
   std::uint64_t edges = 0;
-  std::uint64_t skipped = 0;     // collectives
-  std::uint64_t excluded = 0;    // elements of updates
+  std::uint64_t skipped = 0;      // collectives
+  std::uint64_t excluded = 0;     // elements of updates
   std::uint64_t nan_on_both = 0;  // elements
 
   [[nodiscard]] bool same() const { return findings.empty(); }

@@ -150,7 +150,8 @@ std::string report_as_json(const Report& report) {
   json["first"] = first_json(report);
   json["coverage"] = coverage_json(report);
   json["findings"] = Json::array();
-  for (const OrderedFinding& entry : report.findings) json["findings"].push_back(finding_json(entry));
+  for (const OrderedFinding& entry : report.findings)
+    json["findings"].push_back(finding_json(entry));
   json["inherited"] = report.inherited();
   json["gradient_seeds"] = seeds_json(report);
   json["layouts"] = layouts_json(report);
@@ -168,7 +169,9 @@ std::string trouble_as_json(const std::string& message) {
   Json json = document("trouble");
   json["message"] = message;
   json["first"] = nullptr;
-  json["coverage"] = {{"compared", 0}, {"expected", 0}, {"phases", Json::object()},
+  json["coverage"] = {{"compared", 0},
+                      {"expected", 0},
+                      {"phases", Json::object()},
                       {"not_captured", Json::array()}};
   json["findings"] = Json::array();
   return dump(json);

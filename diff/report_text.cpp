@@ -244,17 +244,18 @@ class TextReport {
       }
       line(text + " (largest relative errors; rounding grows through the optimizer)");
     }
-    if (options_.verbose) line("iteration " + std::to_string(report_.iteration) + ", backend " +
-                               report_.backend + ", " + plural(report_.edges, "data-flow edge"));
+    if (options_.verbose)
+      line("iteration " + std::to_string(report_.iteration) + ", backend " + report_.backend +
+           ", " + plural(report_.edges, "data-flow edge"));
   }
 
   void tensors() {
     line("\nall tensors: error / limit (relative)");
     for (const TensorLine& tensor : report_.tensors) {
       std::string result = !tensor.compared ? "not compared"
-                           : tensor.equal   ? "bit-equal"
-                                            : short_number(tensor.error) + " / " +
-                                                short_number(tensor.limit);
+                           : tensor.equal
+                               ? "bit-equal"
+                               : short_number(tensor.error) + " / " + short_number(tensor.limit);
       line("  " + to_string(tensor.key) + "  " + result +
            (tensor.note.empty() ? "" : "  (" + tensor.note + ")"));
     }

@@ -109,8 +109,7 @@ std::map<double, std::string> explainable_factors(const Trace& reference, const 
   return factors;
 }
 
-Seed explain_seed(double measured, double tolerance,
-                  const std::map<double, std::string>& factors) {
+Seed explain_seed(double measured, double tolerance, const std::map<double, std::string>& factors) {
   Seed seed;
   seed.measured = measured;
   double nearest = 1;

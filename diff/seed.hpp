@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gradient seed. A program divides the loss of a micro-batch by counts that depend on the layout
-// (local micro-batches, local tokens), so all activation gradients of a healthy run may be larger
-// or smaller than the reference's by one factor: the ratio of such counts, that is of sizes of mesh
-// axes. Gradients of activations are compared after it is taken out; reduced gradients as they are,
-// because they must come out right.
+// The gradient seed. A program divides the loss of a micro-batch by counts that depend on the
+// layout (local micro-batches, local tokens), so all activation gradients of a healthy run may be
+// larger or smaller than the reference's by one factor: the ratio of such counts, that is of sizes
+// of mesh axes. Gradients of activations are compared after it is taken out; reduced gradients as
+// they are, because they must come out right.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +18,14 @@
 namespace ttrace {
 
 struct Seed {
-  double measured = 1;   // the most frequent ratio candidate / reference
-  double factor = 1;     // what is taken out: a ratio of mesh sizes, or `measured` if none is near
+  double measured = 1;    // the most frequent ratio candidate / reference
+  double factor = 1;      // what is taken out: a ratio of mesh sizes, or `measured` if none is near
   bool explained = true;  // `factor` is 1 or such a ratio, and `measured` agrees with it
-  std::string meaning;   // "dp", "1 / (cp * dp)", "" for 1
+  std::string meaning;    // "dp", "1 / (cp * dp)", "" for 1
   std::uint64_t tensors = 0;   // from which it was read
   std::uint64_t agreeing = 0;  // of these, closely
-  // Losses: what a program divides by local counts may be inside the module that returns the loss or
-  // after it, so the gradients of losses have factors of their own.
+  // Losses: what a program divides by local counts may be inside the module that returns the loss
+  // or after it, so the gradients of losses have factors of their own.
   std::map<Key, double> own;
 };
 using Seeds = std::map<std::int32_t, Seed>;  // by micro-batch

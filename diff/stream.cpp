@@ -138,7 +138,8 @@ class Part {
     elements_ = pages_ = 0;
   }
 
-  // Where a run of one side is: in the mapped file, or converted or added up at `offset` of scratch.
+  // Where a run of one side is: in the mapped file, or converted or added up at `offset` of
+  // scratch.
   const std::byte* locate(const std::vector<MappedShard>& side, std::uint64_t element,
                           std::uint64_t count, std::uint64_t offset,
                           std::vector<std::byte>& scratch) {
@@ -203,8 +204,8 @@ Metrics equal_part(const Record& record) {
 }
 
 ShardMetrics shard_metrics(std::int32_t rank, const Metrics& metrics) {
-  return {rank,           metrics.sums,    metrics.max_error,
-          metrics.count,  metrics.unequal, metrics.nonfinite_mismatch,
+  return {rank,          metrics.sums,    metrics.max_error,
+          metrics.count, metrics.unequal, metrics.nonfinite_mismatch,
           false};
 }
 

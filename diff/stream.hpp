@@ -2,8 +2,8 @@
 // Compares two logical tensors without ever holding one: walks the places where a piece of the
 // reference and a piece of the candidate overlap, in contiguous runs over mapped bytes, and lets
 // pages go after every few MiB, so that memory does not grow with the tensors.
-// Replicas are compared once; a replica that is not bit-equal to its original is measured beside it.
-// Shards that hold the same part and have equal hashes are equal and are not read.
+// Replicas are compared once; a replica that is not bit-equal to its original is measured beside
+// it. Shards that hold the same part and have equal hashes are equal and are not read.
 #pragma once
 
 #include <cstdint>
@@ -41,8 +41,8 @@ struct PairMetrics {
 };
 
 struct MeasureOptions {
-  double scale = 1;            // multiplies the candidate
-  std::uint64_t sample = 0;    // elements of each part that are looked at; 0: all
+  double scale = 1;          // multiplies the candidate
+  std::uint64_t sample = 0;  // elements of each part that are looked at; 0: all
 };
 
 // The tensors have the same shape and types of the same class.

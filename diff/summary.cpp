@@ -13,8 +13,8 @@ std::string starred(const std::string& module) {
   for (std::size_t begin = 0; begin <= module.size();) {
     const std::size_t end = std::min(module.find('.', begin), module.size());
     const std::string component = module.substr(begin, end - begin);
-    const bool number = !component.empty() &&
-                        component.find_first_not_of("0123456789") == std::string::npos;
+    const bool number =
+        !component.empty() && component.find_first_not_of("0123456789") == std::string::npos;
     text += (begin == 0 ? "" : ".") + (number ? std::string("*") : component);
     begin = end + 1;
   }
@@ -26,8 +26,7 @@ void add_outcome(PhaseReport& phase, const Key& key, const Outcome& outcome, boo
   if (outcome.compared && outcome.equal) ++phase.equal;
   if (floating && outcome.compared && outcome.limit > 0) {
     const bool first = phase.largest_limit == 0;
-    phase.smallest_limit =
-        first ? outcome.limit : std::min(phase.smallest_limit, outcome.limit);
+    phase.smallest_limit = first ? outcome.limit : std::min(phase.smallest_limit, outcome.limit);
     phase.largest_limit = std::max(phase.largest_limit, outcome.limit);
   }
   if (!phase.closest || outcome.score > phase.largest_score) {

@@ -74,11 +74,12 @@ void mark_copies(LogicalTensor& sum) {
   for (std::size_t i = 0; i < sum.shards.size(); ++i) {
     PlacedShard& shard = sum.shards[i];
     const Coords own = coords_on(sum.layout.partial, shard.shard.where);
-    shard.copy = std::any_of(sum.shards.begin(), sum.shards.begin() + static_cast<std::ptrdiff_t>(i),
-                             [&](const PlacedShard& earlier) {
-                               return coords_on(sum.layout.partial, earlier.shard.where) == own &&
-                                      same_pieces(earlier.pieces, shard.pieces);
-                             });
+    shard.copy =
+        std::any_of(sum.shards.begin(), sum.shards.begin() + static_cast<std::ptrdiff_t>(i),
+                    [&](const PlacedShard& earlier) {
+                      return coords_on(sum.layout.partial, earlier.shard.where) == own &&
+                             same_pieces(earlier.pieces, shard.pieces);
+                    });
   }
 }
 

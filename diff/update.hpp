@@ -49,8 +49,8 @@ struct AccumulateUpdate {
 struct UpdateTensors {
   const LogicalTensor* reference = nullptr;  // after the step
   const LogicalTensor* candidate = nullptr;
-  const LogicalTensor* before = nullptr;     // the reference's, before the step
-  const LogicalTensor* gradient = nullptr;   // the reference's
+  const LogicalTensor* before = nullptr;    // the reference's, before the step
+  const LogicalTensor* gradient = nullptr;  // the reference's
 };
 
 // nullopt when one of the four cannot be read or has another shape.

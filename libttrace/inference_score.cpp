@@ -66,17 +66,17 @@ class PositionMap {
     }
   }
   // In terms of the reference's shape, which padding exceeds: kOutside there.
-  std::uint64_t operator()(std::uint64_t position) const {
-    Shape places(local_.size(), 0);
+  std::uint64_t operator()(std::uint64_t position) {
+    places_.resize(local_.size());
     for (std::size_t dim = local_.size(); dim-- > 0;) {
-      places[dim] = position % local_[dim];
+      places_[dim] = position % local_[dim];
       position /= local_[dim];
     }
-    places = swapped_back(layout_, std::move(places));
+    if (layout_.swapped) places_ = swapped_back(layout_, std::move(places_));
     std::uint64_t index = 0;
     std::uint64_t stride = 1;
     for (std::size_t dim = local_.size(); dim-- > 0;) {
-      const std::uint64_t place = place_of(runs_[dim], places[dim]);
+      const std::uint64_t place = place_of(runs_[dim], places_[dim]);
       if (place >= reference_[dim]) return kOutside;
       index += place * stride;
       stride *= reference_[dim];
@@ -96,6 +96,7 @@ class PositionMap {
   const Shape& reference_;
   const Layout& layout_;
   const Shape& local_;
+  Shape places_;  // of the position in question
   std::vector<std::vector<Run>> runs_;
 };
 
@@ -169,7 +170,7 @@ std::vector<std::uint64_t> Ballot::index_table(const Hypothesis& hypothesis) con
   std::vector<std::uint64_t> table;
   table.reserve(index_count_);
   for (const Slot& slot : slots_) {
-    const PositionMap map(hypothesis, slot.where, slot.local);
+    PositionMap map(hypothesis, slot.where, slot.local);
     for (const std::uint64_t position : slot.positions) table.push_back(map(position));
   }
   return table;

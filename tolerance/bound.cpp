@@ -29,9 +29,7 @@ constexpr double kFloorFactor = 3;
 constexpr double kUpdateMask = 8;
 constexpr double kLossEpsilons = 16;  // of a type at least as fine as float32
 
-bool has(const std::string& text, const char* part) {
-  return text.find(part) != std::string::npos;
-}
+bool has(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
 
 // Optimizer states that are made of squares of gradients have twice their relative error.
 bool is_square(const std::string& slot) {
@@ -48,8 +46,8 @@ class BoundLimits {
   [[nodiscard]] TensorLimit of(const Pair& pair) const {
     TensorLimit limit;
     if (!is_floating(pair.reference->dtype)) return {Rule::equal, 0, 0, 0};
-    limit.own_epsilon = std::max(working_epsilon(pair.reference->dtype),
-                                 working_epsilon(pair.candidate->dtype));
+    limit.own_epsilon =
+        std::max(working_epsilon(pair.reference->dtype), working_epsilon(pair.candidate->dtype));
     limit.epsilon = std::max(limit.own_epsilon, run_epsilon_);
     switch (pair.key.phase) {
       case Phase::param:

@@ -77,9 +77,10 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
 // ---- mapping ----
 
-RingMapping::RingMapping(int fd, std::size_t bytes) : address_(nullptr), bytes_(bytes) {
-  // Pages that were never touched cost a fault each, several times the copy into them.
-  const int populate = bytes <= kMaxPopulatedRing + kHeaderBytes ? MAP_POPULATE : 0;
+RingMapping::RingMapping(int fd, std::size_t bytes, Pages pages)
+    : address_(nullptr), bytes_(bytes) {
+  const bool small = bytes <= kMaxPopulatedRing + kHeaderBytes;
+  const int populate = small && pages == Pages::now ? MAP_POPULATE : 0;
   address_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | populate, fd, 0);
   if (address_ == MAP_FAILED) fail("map the ring");
 }
@@ -131,7 +132,7 @@ void make_robust(pthread_mutex_t& mutex) {
 
 RingProducer::RingProducer(std::uint64_t capacity)
     : fd_(make_memory(std::max(capacity, kMinRing) + kHeaderBytes)),
-      mapping_(fd_, std::max(capacity, kMinRing) + kHeaderBytes),
+      mapping_(fd_, std::max(capacity, kMinRing) + kHeaderBytes, Pages::now),
       capacity_(std::max(capacity, kMinRing)) {
   auto* header = new (&mapping_.header()) RingHeader;
   header->capacity = capacity_;
@@ -236,7 +237,7 @@ std::size_t size_of_file(int fd) {
 
 RingConsumer::RingConsumer(int fd, ProcessWatch producer)
     : producer_(std::move(producer)),
-      mapping_(fd, size_of_file(fd)),
+      mapping_(fd, size_of_file(fd), Pages::later),
       capacity_(size_of_file(fd) - kHeaderBytes) {
   RingHeader& header = mapping_.header();
   if (header.magic != kRingMagic || header.version != kRingVersion ||

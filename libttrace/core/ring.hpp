@@ -39,10 +39,14 @@ struct ConsumerReport {
   std::string message;
 };
 
+// When the pages of a mapping are set up. Each page costs a fault, several times the copy into it:
+// the traced process has them all at once, at the start; its writer as it comes to them.
+enum class Pages : std::uint8_t { now, later };
+
 // Owns one mapping of a ring's memory.
 class RingMapping {
  public:
-  RingMapping(int fd, std::size_t bytes);  // throws std::system_error
+  RingMapping(int fd, std::size_t bytes, Pages pages);  // throws std::system_error
   ~RingMapping();
   RingMapping(const RingMapping&) = delete;
   RingMapping& operator=(const RingMapping&) = delete;

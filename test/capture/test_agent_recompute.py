@@ -64,7 +64,7 @@ class Recompute(CaptureTest):
         second = [row for row in segment.rows if row.phase == "recompute"]
         calls = {row.key.replace("/recompute/", "/forward/"): row for row in second
                  if row.slot == "output.0"}
-        # Three micro-batches of: 3 layers and 2 x shared with 4 modules each, 2 modules of the pair.
+        # Three micro-batches of 3 layers and twice `shared`, 4 modules each, and 2 of the pair.
         self.assertEqual(len(calls), 3 * (5 * 4 + 2))
         for key, row in calls.items():
             self.assert_same_bits(row.value(), self.plain[key].value(), key)

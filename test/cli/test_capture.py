@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ttrace-capture with real processes: exit codes, signals, full disks, refused ranks, loud failures."""
+"""ttrace-capture with real processes: exit codes, signals, full disks, refused ranks."""
 import json
 import os
 import pathlib
@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 import h5py
@@ -43,7 +42,8 @@ class Capture(unittest.TestCase):
     def capture(self, *command, options=(), **settings):
         settings.setdefault("env", environment())
         words = [str(word) for word in (CAPTURE, "-o", self.trace, *options, "--", *command)]
-        return subprocess.run(words, capture_output=True, text=True, timeout=LIMIT_SECONDS, **settings)
+        return subprocess.run(words, capture_output=True, text=True, timeout=LIMIT_SECONDS,
+                              **settings)
 
     def start(self, *command, options=(), **settings):
         settings.setdefault("env", environment())
@@ -156,7 +156,8 @@ class Directory(Capture):
         script = done.stdout + f"exec {CLIENT} fill 2"
         for rank in (0, 1):
             subprocess.run(["sh", "-c", script], check=True, timeout=LIMIT_SECONDS,
-                           stdout=subprocess.DEVNULL, env=environment(RANK=str(rank), WORLD_SIZE="2"))
+                           stdout=subprocess.DEVNULL,
+                           env=environment(RANK=str(rank), WORLD_SIZE="2"))
         self.assertEqual([self.rank(rank)["records"] for rank in (0, 1)], [2, 2])
         self.assertEqual(self.rank(1)["world_size"], 2)
         self.assertEqual(self.rank(0)["run_id"], self.rank(1)["run_id"])
@@ -233,8 +234,9 @@ class Ranks(Capture):
         self.assertEqual(self.rank()["events"][0]["what"], "refused")
 
     def test_ranks_come_from_the_launchers_variables(self):
-        for rank, size in (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-                           ("PMI_RANK", "PMI_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS")):
+        for rank, size in (("RANK", "WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"),
+                           ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+                           ("SLURM_PROCID", "SLURM_NTASKS")):
             with self.subTest(rank):
                 script = f"{rank}=3 {size}=5 {CLIENT} fill 1"
                 done = self.capture("sh", "-c", script, options=["--overwrite"])
@@ -286,14 +288,16 @@ class FullDisk(Capture):
             self.assertGreater(rank["records"], 20)
             for n in range(rank["records"]):
                 values = names[f"record.{n}/output.0"][:]
-                self.assertEqual((values.size, values.min(), values.max()), (1 << 16, n % 256, n % 256))
+                self.assertEqual(values.size, 1 << 16)
+                self.assertTrue((values == n % 256).all())
 
 
 class StartWeights(Capture):
     """--init-from: what the traced processes map."""
 
     def two_ranks(self, *options):
-        script = f"RANK=0 WORLD_SIZE=2 {CLIENT} parameters & RANK=1 WORLD_SIZE=2 {CLIENT} parameters; wait $!"
+        script = (f"export WORLD_SIZE=2; RANK=0 {CLIENT} parameters & "
+                  f"RANK=1 {CLIENT} parameters; wait $!")
         done = self.capture("sh", "-c", script, options=options)
         self.assertEqual(done.returncode, 0, done.stderr)
         source = self.folder / "source.trace"

@@ -86,24 +86,32 @@ struct Oracle {
   std::uint64_t unequal = 0, mismatch = 0, nan = 0, first = kNoIndex, worst = kNoIndex;
 };
 
+// Exact for every type: a long double has the 64 bits that an int64 needs.
+long double exact_value(DType type, const std::vector<std::byte>& bytes, std::uint64_t index) {
+  if (type != DType::int64) return decode(type, bytes.data(), index);
+  std::int64_t value;
+  std::memcpy(&value, bytes.data() + index * sizeof value, sizeof value);
+  return value;
+}
+
 Oracle oracle_of(DType type, const Sample& sample) {
   Oracle oracle;
   const std::uint64_t count = sample.reference.size() / size_of(type);
   for (std::uint64_t i = 0; i < count; ++i) {
-    const double r = decode(type, sample.reference.data(), i);
-    const double c = decode(type, sample.candidate.data(), i);
+    const long double r = exact_value(type, sample.reference, i);
+    const long double c = exact_value(type, sample.candidate, i);
     bool different = false;
     if (std::isfinite(r) && std::isfinite(c)) {
-      const long double d = static_cast<long double>(c) - static_cast<long double>(r);
+      const long double d = c - r;
       oracle.error_squares += d * d;
-      oracle.reference_squares += static_cast<long double>(r) * r;
-      oracle.candidate_squares += static_cast<long double>(c) * c;
+      oracle.reference_squares += r * r;
+      oracle.candidate_squares += c * c;
       oracle.products += d * r;
       oracle.errors += d;
       oracle.sizes += std::fabs(d);
       different = r != c;
-      if (different && std::fabs(c - r) > oracle.max_error) {
-        oracle.max_error = std::fabs(c - r);
+      if (different && static_cast<double>(std::fabs(d)) > oracle.max_error) {
+        oracle.max_error = static_cast<double>(std::fabs(d));
         oracle.worst = i;
       }
     } else {
@@ -156,10 +164,10 @@ TEST_CASE("the first of equally large errors is the worst") {
 TEST_CASE("an error of n spacings is counted in the bucket of n's bit length") {
   const float one = 1.0f;
   const float spacing = std::numeric_limits<float>::epsilon();
-  const Metrics m = measure_values<float>(
-      DType::float32, {one, one, one, one, one, 0.0f},
-      {one, one + spacing, one + 2 * spacing, one + 3 * spacing, one + 8 * spacing,
-       std::numeric_limits<float>::denorm_min()});
+  const Metrics m =
+      measure_values<float>(DType::float32, {one, one, one, one, one, 0.0f},
+                            {one, one + spacing, one + 2 * spacing, one + 3 * spacing,
+                             one + 8 * spacing, std::numeric_limits<float>::denorm_min()});
 
   CHECK(m.ulp[0] == 1);
   CHECK(m.ulp[1] == 2);  // one spacing, and one subnormal spacing at zero
@@ -177,8 +185,8 @@ TEST_CASE("spacings are those of the stored type") {
 TEST_CASE("NaN equals NaN and nothing else; an infinity equals itself") {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const float inf = std::numeric_limits<float>::infinity();
-  const Metrics m =
-      measure_values<float>(DType::float32, {nan, nan, inf, inf, 1, 1, 2}, {nan, 1, inf, -inf, nan, inf, 2});
+  const Metrics m = measure_values<float>(DType::float32, {nan, nan, inf, inf, 1, 1, 2},
+                                          {nan, 1, inf, -inf, nan, inf, 2});
 
   CHECK(m.reference_nan == 2);
   CHECK(m.candidate_nan == 2);
@@ -283,7 +291,8 @@ TEST_CASE("strips give the bits of the functor applied one by one") {
 
     Metrics expected;
     visit_dtype(type, [&](auto tag) {
-      using T = std::conditional_t<std::is_same_v<decltype(tag), bool>, std::uint8_t, decltype(tag)>;
+      using T =
+          std::conditional_t<std::is_same_v<decltype(tag), bool>, std::uint8_t, decltype(tag)>;
       const Accumulate<T> accumulate{1.0};
       for (std::uint64_t first = 0; first < count; first += kBlockElements) {
         Sums lanes[kLanes];
@@ -315,8 +324,10 @@ TEST_CASE("results do not depend on where runs and tiles end") {
     for (std::uint64_t at = 0; at < count;) {
       // A tile is measured whenever it holds whole blocks and chance wants it.
       const std::uint64_t to_block = kBlockElements - in_tile % kBlockElements;
-      const std::uint64_t length = std::min({count - at, to_block, 1 + random() % 3000ull});
-      runs.push_back({sample.reference.data() + 2 * at, sample.candidate.data() + 2 * at, length, at});
+      const std::uint64_t wanted = 1 + random() % 3000;
+      const std::uint64_t length = std::min({count - at, to_block, wanted});
+      runs.push_back(
+          {sample.reference.data() + 2 * at, sample.candidate.data() + 2 * at, length, at});
       at += length;
       in_tile += length;
       if (in_tile % kBlockElements == 0 && random() % 2 == 0) {

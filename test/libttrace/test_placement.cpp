@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <random>
 #include <vector>
 
 #include "libttrace/core/trouble.hpp"
@@ -141,6 +142,47 @@ TEST_CASE("shards of a declared layout are proved, and any box reads as the know
     }
   }
   CHECK_THROWS_AS(read(tensor, {{0, 0}, {5, 6}}), Trouble);
+}
+
+TEST_CASE("a tensor of three dimensions, cut in two of them, reads in any box") {
+  // Element (i, j, k) of 3 x 4 x 6 is 100 i + 10 j + k; cp holds rows {0, 3} or {1, 2}.
+  const auto value = [](std::uint64_t i, std::uint64_t j, std::uint64_t k) {
+    return static_cast<float>(100 * i + 10 * j + k);
+  };
+  std::vector<Part> parts;
+  for (std::uint64_t rank = 0; rank < 4; ++rank) {
+    const std::uint64_t cp = rank / 2;
+    Part part{{{"cp", {cp, 2}}, {"tp", {rank % 2, 2}}}, {3, 2, 3}, {}, ""};
+    part.layout_json = R"({"dims":"b s[cp:zigzag] h[tp]"})";
+    for (std::uint64_t i = 0; i < 3; ++i) {
+      for (const std::uint64_t j : {cp, 3 - cp}) {
+        for (std::uint64_t k = 0; k < 3; ++k)
+          part.values.push_back(value(i, j, 3 * (rank % 2) + k));
+      }
+    }
+    parts.push_back(part);
+  }
+  const Ranks ranks(parts);
+  const LogicalTensor tensor = place_declared(ranks.shards());
+  REQUIRE(tensor.proved());
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    std::mt19937_64 random(seed);
+    CAPTURE(seed);
+    Box box;
+    for (const std::uint64_t extent : {3u, 4u, 6u}) {
+      box.start.push_back(random() % extent);
+      box.count.push_back(1 + random() % (extent - box.start.back()));
+    }
+    std::vector<float> truth;
+    for (std::uint64_t i = 0; i < box.count[0]; ++i) {
+      for (std::uint64_t j = 0; j < box.count[1]; ++j) {
+        for (std::uint64_t k = 0; k < box.count[2]; ++k) {
+          truth.push_back(value(box.start[0] + i, box.start[1] + j, box.start[2] + k));
+        }
+      }
+    }
+    REQUIRE(read(tensor, box) == truth);
+  }
 }
 
 TEST_CASE("flat ranges of a sharded weight read as the known tensor") {

@@ -73,6 +73,27 @@ TEST_CASE("statistics of random bits of every type are those of its values") {
   }
 }
 
+TEST_CASE("rows of one 16-bit code hold the value that decode gives it") {
+  StatisticsStream stream;
+  for (const DType type : {DType::bfloat16, DType::float16}) {
+    unsigned wrong = 0;
+    for (unsigned code = 0; code < 65536; ++code) {
+      const std::vector<std::uint16_t> row(8, static_cast<std::uint16_t>(code));
+      const double value = decode(type, reinterpret_cast<const std::byte*>(row.data()), 0);
+      stream.reset(type);
+
+      stream.append(std::as_bytes(std::span(row)));
+
+      const Statistics got = stream.finish();
+      const bool finite = std::isfinite(value);
+      const bool right = finite ? got.min == value && std::signbit(got.max) == std::signbit(value)
+                                : (std::isnan(value) ? got.nan_count : got.inf_count) == 8;
+      if (!right || got.max != got.min) ++wrong;
+    }
+    CHECK(wrong == 0);
+  }
+}
+
 TEST_CASE("the cut into pieces does not change a bit") {
   for (std::uint8_t code = 0; code < kDTypeCount; ++code) {
     const DType type = static_cast<DType>(code);

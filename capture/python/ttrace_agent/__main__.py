@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m ttrace_agent [-m MODULE | SCRIPT] ...` traces a program whose Python ignores PYTHONPATH.
+"""`python -m ttrace_agent [-m MODULE | SCRIPT] ...` traces a program without sitecustomize.
 
-`python -I`, `-E` and launchers that clean the environment never find sitecustomize. Naming this
-package's folder works there too: `python -I .../ttrace_agent train.py`.
+`python -I`, `-E` and launchers that clean the environment never find it. Naming this package's
+folder works there too: `python -I .../ttrace_agent train.py`.
 """
 
 import os

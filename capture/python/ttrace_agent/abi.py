@@ -22,7 +22,7 @@ NOT_ALIAS = -1
 # ttrace_tensor: struct_size, phase, dtype, kind, ndim, microbatch, call, flags, reserved, then the
 # addresses of module, slot, raw_name, layout, shape, data, and alias_of.
 _TENSOR = struct.Struct("@I4BiIIIPPPPPPq")
-# ttrace_options: struct_size, rank, world_size, reserved, then directory, writer, run_id, ring_bytes.
+# ttrace_options: struct_size, rank, world_size, reserved, directory, writer, run_id, ring_bytes.
 _OPTIONS = struct.Struct("@IiiIPPPQ")
 _SHAPES_KEPT = 65536  # a program with ever new shapes must not grow
 

@@ -2,7 +2,7 @@
 """The agent of a process: its parts, its life, and what happens when something in it goes wrong.
 
 Nothing that fails in here may reach the program. Every entrance catches its exceptions, says in
-rank.json what is missing because of them, and after a number of them the agent takes its hooks away.
+rank.json what is missing because of them, and after ten of them the agent takes its hooks away.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ class Agent:
         self.awake = True  # module calls matter now
         self.latest_context: Any = None  # the micro-batch under way
         self._silent = False  # for good
+        self._dozed = False  # module calls were not looked at for some time
         self._errors = 0
         self._noted: Set[Tuple[str, str]] = set()
         self._notes: List[Tuple[str, str, str]] = []  # from before the library was open
@@ -62,7 +63,7 @@ class Agent:
 
     def install(self) -> None:
         # Said about every compiled module as soon as a global hook exists; the agent knows.
-        warnings.filterwarnings("ignore", message="Using `torch.compile.module.` when there are glob")
+        warnings.filterwarnings("ignore", message="Using `torch.compile.module.` when there are")
         self.hooks.install()
         self.steps.install()
         adapters.watch(self, arming.after_import, self._torch)
@@ -75,6 +76,7 @@ class Agent:
         waiting = self._initialiser is not None and self.steps.iteration <= 0
         self.awake = not self._silent and (
             self.steps.recording or not self.steps.running or waiting)
+        self._dozed = self._dozed or not self.awake
 
     def begin_iteration(self, iteration: int) -> bool:
         """Opens a segment; false when nothing can be recorded in this process."""
@@ -192,8 +194,13 @@ class Agent:
     # ---- for the parts ----
 
     def initialise(self, root: Root) -> None:
-        if self._initialiser is not None and not root.initialised:
-            root.initialised = True
+        if self._initialiser is None or root.initialised:
+            return
+        root.initialised = True
+        if self._dozed:
+            self.note("init_from", root.name, "may have been trained before it was seen for the "
+                      "first time, so its parameters were left as they are: capture iteration 0")
+        else:
             self._initialiser.apply(root)
 
     def _touched(self, tensor: Any) -> None:

@@ -5,8 +5,8 @@ A frame is a call that is running; each thread has a stack of them. A context is
 one root: it numbers calls and keeps a log of them. Activation checkpointing calls modules a second
 time, inside the backward pass and maybe when later micro-batches are under way. Such a recompute is
 found in the log: as the next call after the recompute before it, if that has not been recomputed;
-else by the address of its first input, which the checkpoint kept alive; else as the last call of the
-earliest micro-batch that has not been recomputed. What it calls follows the log from there.
+else by the address of its first input, which the checkpoint kept alive; else as the last call of
+the earliest micro-batch that has not been recomputed. What it calls follows the log from there.
 """
 
 from __future__ import annotations

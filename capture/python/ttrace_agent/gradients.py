@@ -17,7 +17,7 @@ from .names import ModuleInfo
 BACKWARD = "backward"
 
 
-# A place where the tensor was returned (module, slot, micro-batch, call); it may be several modules'.
+# Where a tensor was returned (module, slot, micro-batch, call); it may be several modules' output.
 Label = Tuple[ModuleInfo, str, int, int]
 
 
@@ -64,8 +64,10 @@ class Gradients:
         wanted, _ = self._agent.recorder.plan(BACKWARD, info.name, slot)
         if not wanted or isinstance(tensor, self._parameter):
             return  # a hook on a parameter would fire for every later micro-batch, too
-        hook = self._hook_of(tensor)
-        hook.labels.append((info, slot, microbatch, call))
+        labels = self._hook_of(tensor).labels
+        label = (info, slot, microbatch, call)
+        if label not in labels:  # a recompute may return the very tensor of the first pass
+            labels.append(label)
 
     def _hook_of(self, tensor: Any) -> GradientHook:
         """One a tensor and version: what was done in place is another value with its own hook."""

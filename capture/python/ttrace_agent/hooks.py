@@ -45,6 +45,7 @@ class ModuleHooks:
                     self._enter(module, args)
                 except Exception as error:
                     agent.failed(type(module).__name__, error)
+                    self._mute(module)
 
         def hook(module: Any, args: Any, *rest: Any) -> None:
             # (kwargs, output), or only a meaningless result when the module raised an exception.
@@ -70,6 +71,12 @@ class ModuleHooks:
         self._taken = set()
         self._left_out = set()
         self._stack.latest = None
+
+    def _mute(self, module: Any) -> None:
+        """A call that could not be entered hides those inside it, they would look like roots."""
+        frames = self._stack.frames
+        if not frames or frames[-1].module is not module:
+            frames.append(Frame(module))
 
     def between_calls(self) -> None:
         """No module runs in this thread now: drops what an interrupt may have left."""
@@ -229,7 +236,8 @@ class ModuleHooks:
             self._agent.recorder.write(frame.phase, info.name, slot, tensor,
                                        microbatch=context.microbatch, call=frame.call,
                                        raw_name=info.raw_name)
-        if tensor.requires_grad:
+        # Without gradients, in a checkpoint's first pass, only inputs handed through require one.
+        if tensor.requires_grad and self._torch.is_grad_enabled():
             self._agent.gradients.watch(tensor, info, f"grad_{slot}", context.microbatch,
                                         frame.call)
 

@@ -103,8 +103,9 @@ class Initialiser:
         whole = self._pack.tensor(info.name)
         if dims is None:
             if whole.shape != local.shape:
-                raise InitialError(f"{info.name}: {_text(local)} here, {_text(whole)} in the trace, "
-                                   "and nothing declares how it is cut: say it in a --layout file")
+                raise InitialError(f"{info.name}: {_text(local)} here, {_text(whole)} in the "
+                                   "trace, and nothing declares how it is cut: say it in a "
+                                   "--layout file")
             local.copy_(whole)
             return
         shape = shape or list(whole.shape)

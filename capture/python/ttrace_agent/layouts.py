@@ -58,7 +58,7 @@ def parse_dims(dims: str) -> List[List[Cut]]:
     parsed: List[List[Cut]] = []
     for word in dims.split():
         if word.startswith("partial("):
-            raise LayoutError(f"dims {dims!r}: a sum that is still to be made is no place in a tensor")
+            raise LayoutError(f"dims {dims!r}: a sum still to be made is no place in a tensor")
         match = _DIM.fullmatch(word)
         if match is None:
             raise LayoutError(f"dims {dims!r}: {word!r} is no dimension")

@@ -157,9 +157,11 @@ class Names:
         self.refresh(parent.root, iteration)
         info = self.find(module)
         if info is None:
-            name = type(module).__name__
-            if parent.name != ROOT:
-                name = f"{parent.name}.{name}"
+            owner = parent.ref()
+            children = owner._modules.items() if owner is not None else ()
+            keys = [key for key, child in children if child is module]
+            name = _join("" if parent.name == ROOT else parent.name,
+                         keys[0] if keys else type(module).__name__)
             info = self._modules[id(module)] = ModuleInfo(module, name, name, parent.root)
         return info
 
@@ -199,7 +201,11 @@ class Names:
                 self._agent.note("compiled", name, "what happens inside it is not seen")
         root.parameters = []
         for name, raw, parameter, module in _parameters_of(found, prefix):
-            layout = adapters.parameter_layout(parameter, module)
+            try:
+                layout = adapters.parameter_layout(parameter, module)
+            except Exception as error:  # attributes of another version of a framework
+                layout = ""
+                self._agent.note("layout unknown", name, repr(error))
             info = ParameterInfo(weakref.ref(parameter), name, raw, layout)
             self._parameters[id(parameter)] = info
             root.parameters.append(info)
@@ -267,13 +273,13 @@ def _parameters_of(found: List[Walked], prefix: str) -> Iterator[Tuple[str, str,
                 continue
             seen.add(id(parameter))
             name = _join(_join(prefix, entry.name), key)
-            yield (adapters.parameter_name(name, parameter), _join(entry.raw_name, key), parameter,
-                   entry.module)
+            raw_name = _join(entry.raw_name, key)
+            yield adapters.parameter_name(name, parameter), raw_name, parameter, entry.module
 
 
 def _location_of(function: Any) -> str:
     """"torch/nn/modules/linear.py:130", shortened by where Python found it."""
-    code = getattr(inspect.unwrap(function), "__code__", None) if function is not None else None
+    code = getattr(inspect.unwrap(function), "__code__", None) if callable(function) else None
     if code is None:
         return ""
     path = code.co_filename

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Iterations, and what is read around the optimizer's step.
 
-An iteration begins with the first training forward pass after a step and ends with the next step;
-optimizers that step one after another, without a forward pass in between, end one iteration
-together. Parameters are recorded before it, gradients before clipping and before the step, and
-parameters, masters and optimizer states after it.
+An iteration begins with the first training forward pass after a step and ends with the next step.
+Optimizers that step one after another, without a forward pass in between, end one iteration
+together, so recording goes on until that forward pass. Parameters are recorded before it, gradients
+before clipping and before the step, and parameters, masters and optimizer states after it.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Steps:
         self._agent.guarded("after step", self._outer_done, outer)
 
     def _outer_done(self, outer: OuterStep) -> None:
-        if self.recording and self.running:
+        if self.recording:
             if outer.updates_all:
                 for root in self._agent.names.roots:
                     self._record_updated(root)
@@ -171,7 +171,7 @@ class Steps:
             return
         root.values_recorded = self.iteration
         self._agent.names.refresh(root, self.iteration)
-        self._agent.describe(root)
+        self._agent.guarded("tables", self._agent.describe, root)
         module = root.ref()
         if module is not None and self.iteration > 0 and adapters.gathers_late(module):
             self._agent.note("not recorded", "param", "parameters are gathered while the forward "
@@ -240,7 +240,7 @@ class Steps:
 
     def gradients_ready(self, groups: Any, clips: bool) -> None:
         """An outer step has finished its gradients and has not clipped them."""
-        if self.recording and self.running:
+        if self.recording:
             for stepped, target in self._targets.of_groups(groups):
                 self._record_gradient(target, stepped, REDUCED)
                 if clips:
@@ -249,14 +249,14 @@ class Steps:
     # ---- the step of a torch optimizer ----
 
     def _before_step(self, optimizer: Any) -> None:
-        if not self.recording or not self.running:
+        if not self.recording:
             return
         for stepped, target in self._targets.of_groups(optimizer.param_groups):
             slot = CLIPPED if target.name in self._before_clipping else REDUCED
             self._record_gradient(target, stepped, slot)
 
     def _after_step(self, optimizer: Any) -> None:
-        if self.recording:  # also of a second optimizer, when the first has ended the iteration
+        if self.recording:
             for stepped, target in self._targets.of_groups(optimizer.param_groups):
                 self._record_stepped(optimizer, stepped, target)
         if self.depth == 0:

@@ -62,7 +62,8 @@ def declared(spec: Any) -> str:
         if len(_texts) >= _TEXTS_KEPT:
             _texts.clear()
         dims = _dims(spec)
-        text = _texts[spec] = layouts.to_json(dims, spec.shape, "dtensor") if dims is not None else ""
+        text = "" if dims is None else layouts.to_json(dims, spec.shape, "dtensor")
+        _texts[spec] = text
     return text
 
 
