@@ -4,8 +4,9 @@
 #   ./test/run.sh               everything, the C++ tests also under ASan and UBSan
 #   ./test/run.sh --build-only  stop after the build
 #   ./test/run.sh NAME...       only these Meson tests
+# SANITIZE=no leaves out the sanitizers' build.
 set -euo pipefail
-case "${1:-}" in -h | --help) sed -n '3,7s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
+case "${1:-}" in -h | --help) sed -n '3,8s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 source "$(dirname "$0")/../tools/setup.sh"
 
 build_ttrace
@@ -25,7 +26,7 @@ run_tests() {
 
 say "Tests"
 run_tests "$ttrace_build" "$@"
-if [ $# = 0 ]; then
+if [ $# = 0 ] && [ "${SANITIZE:-yes}" = yes ]; then
   sanitized=$ttrace_root/build-asan
   say "C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer"
   build_tree "$sanitized" -Dcuda=disabled -Dnccl=disabled -Dwerror=false -Doptimization=1 \
