@@ -12,7 +12,7 @@
 namespace ttrace {
 namespace {
 
-constexpr std::uint64_t kStrip = 256;  // elements; the strip's arrays stay in the first cache
+constexpr std::uint64_t kStrip = 256;  // elements at most; its arrays stay in the first cache
 
 // Two lanes in one register of any 64-bit processor; named members, because compilers keep those in
 // registers and arrays not.
@@ -78,16 +78,17 @@ struct LaneSums {
 
 // A strip of widened elements, and what is found in it.
 struct Strip {
+  std::uint64_t size = 0;  // a multiple of kLanes
   double reference[kStrip];
   double candidate[kStrip];
   double error[kStrip];
   std::uint32_t bucket[kStrip];
 };
 
-// add_pair, 256 times. Two passes, because one needs more registers than there are.
+// add_pair for each element. Several passes, because one needs more registers than there are.
 void add_strip(Strip& strip, LaneSums& sums) {
   Lanes errors = sums.errors, error_squares = sums.error_squares;
-  for (std::uint64_t i = 0; i < kStrip; i += kLanes) {
+  for (std::uint64_t i = 0; i < strip.size; i += kLanes) {
     const Lanes error = Lanes::load(strip.candidate + i) - Lanes::load(strip.reference + i);
     error.store(strip.error + i);
     errors += error;
@@ -97,7 +98,7 @@ void add_strip(Strip& strip, LaneSums& sums) {
   sums.error_squares = error_squares;
 
   Lanes references = sums.reference_squares, products = sums.error_products;
-  for (std::uint64_t i = 0; i < kStrip; i += kLanes) {
+  for (std::uint64_t i = 0; i < strip.size; i += kLanes) {
     const Lanes reference = Lanes::load(strip.reference + i);
     references.add_product(reference, reference);
     products.add_product(Lanes::load(strip.error + i), reference);
@@ -106,18 +107,18 @@ void add_strip(Strip& strip, LaneSums& sums) {
   sums.error_products = products;
 
   Lanes candidates = sums.candidate_squares;
-  for (std::uint64_t i = 0; i < kStrip; i += kLanes) {
+  for (std::uint64_t i = 0; i < strip.size; i += kLanes) {
     const Lanes candidate = Lanes::load(strip.candidate + i);
     candidates.add_product(candidate, candidate);
   }
   sums.candidate_squares = candidates;
 }
 
-double largest_size(const double* values) {
+double largest_error(const Strip& strip) {
   double largest[4] = {};
-  for (std::uint64_t i = 0; i < kStrip; i += 4) {
+  for (std::uint64_t i = 0; i < strip.size; i += 4) {
     for (std::uint64_t k = 0; k < 4; ++k) {
-      const double size = std::fabs(values[i + k]);
+      const double size = std::fabs(strip.error[i + k]);
       largest[k] = size > largest[k] ? size : largest[k];
     }
   }
@@ -133,7 +134,7 @@ inline std::int32_t upper_half(double value) {
 std::uint64_t find_buckets(Strip& strip, int mantissa, int min_exponent) {
   const std::int32_t lowest = min_exponent + 1023;
   std::int32_t zeros = 0;
-  for (std::uint64_t i = 0; i < kStrip; ++i) {
+  for (std::uint64_t i = 0; i < strip.size; ++i) {
     const std::int32_t at = upper_half(strip.reference[i]) >> 20;
     std::int32_t bucket =
         (upper_half(strip.error[i]) >> 20) - (at > lowest ? at : lowest) + (mantissa + 1);
@@ -149,7 +150,7 @@ std::uint64_t find_buckets(Strip& strip, int mantissa, int min_exponent) {
 // The largest |error| / |reference|, over references that are not 0.
 double largest_relative(Strip& strip) {
   double largest = 0;
-  for (std::uint64_t i = 0; i < kStrip; ++i) {
+  for (std::uint64_t i = 0; i < strip.size; ++i) {
     const double magnitude = std::fabs(strip.reference[i]);
     const double size = std::fabs(strip.error[i]);
     // Divides only where the quotient may be larger: rounding of the product is allowed for.
@@ -204,8 +205,10 @@ class Walk {
       const std::uint64_t head = std::min(count, (kLanes - position_ % kLanes) % kLanes);
       one_by_one(pair, begin, 0, head);
       at = head;
-      for (; count - at >= kStrip; at += kStrip) {
-        if (!strip(pair, begin + at)) one_by_one(pair, begin + at, at, kStrip);
+      while (count - at >= kLanes) {
+        const std::uint64_t size = std::min(kStrip, (count - at) / kLanes * kLanes);
+        if (!strip(pair, begin + at, size)) one_by_one(pair, begin + at, at, size);
+        at += size;
       }
     }
     one_by_one(pair, begin + at, at, count - at);
@@ -224,12 +227,13 @@ class Walk {
   }
 
   // False, and nothing added, when an element may be NaN or Inf: then a square is.
-  bool strip(const RunPair& pair, std::uint64_t begin) {
+  bool strip(const RunPair& pair, std::uint64_t begin, std::uint64_t size) {
+    strip_.size = size;
     const double scale = functor_.scale;
-    for (std::uint64_t i = 0; i < kStrip; ++i) {
+    for (std::uint64_t i = 0; i < strip_.size; ++i) {
       strip_.reference[i] = static_cast<double>(widen(load<T>(pair.reference, begin + i)));
     }
-    for (std::uint64_t i = 0; i < kStrip; ++i) {
+    for (std::uint64_t i = 0; i < strip_.size; ++i) {
       strip_.candidate[i] = static_cast<double>(widen(load<T>(pair.candidate, begin + i))) * scale;
     }
     LaneSums sums = lanes_;
@@ -241,10 +245,10 @@ class Walk {
     for (int lane = 0; lane < kLanes; ++lane) sum += all[lane];
     if (!is_finite(sum)) return false;
     lanes_ = sums;
-    total_.count += kStrip;
-    const double max_error = largest_size(strip_.error);
+    total_.count += size;
+    const double max_error = largest_error(strip_);
     if (max_error == 0) {
-      total_.ulp[0] += kStrip;
+      total_.ulp[0] += size;
     } else {
       note_errors(pair.first + begin, max_error);
     }
@@ -255,15 +259,15 @@ class Walk {
     total_.zero_reference += find_buckets(strip_, Grid<T>::kMantissa, Grid<T>::kMinExponent);
     total_.max_relative = std::max(total_.max_relative, largest_relative(strip_));
     const std::uint64_t equal = total_.ulp[0];
-    for (const std::uint32_t bucket : strip_.bucket) ++total_.ulp[bucket];
-    total_.unequal += kStrip - (total_.ulp[0] - equal);
+    for (std::uint64_t i = 0; i < strip_.size; ++i) ++total_.ulp[strip_.bucket[i]];
+    total_.unequal += strip_.size - (total_.ulp[0] - equal);
     const bool worse =
         max_error > total_.max_error || (max_error == total_.max_error && first < total_.worst);
     if (worse || first < total_.first_unequal) find_indices(first, max_error);
   }
 
   void find_indices(std::uint64_t first, double max_error) {
-    for (std::uint64_t i = 0; i < kStrip; ++i) {
+    for (std::uint64_t i = 0; i < strip_.size; ++i) {
       const double size = std::fabs(strip_.error[i]);
       if (size == 0) continue;
       total_.first_unequal = std::min(total_.first_unequal, first + i);

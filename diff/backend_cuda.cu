@@ -34,7 +34,8 @@ struct MergeMetrics {
 };
 
 template <class T>
-__global__ void __launch_bounds__(kTileThreads) measure_kernel(PackedPairs<T> pairs, Metrics* records) {
+__global__ void __launch_bounds__(kTileThreads)
+    measure_kernel(PackedPairs<T> pairs, Metrics* records) {
   const Metrics mine = measure_share(pairs, blockIdx.x, threadIdx.x, blockDim.x);
   using Reduce = cub::BlockReduce<Metrics, kTileThreads>;
   __shared__ typename Reduce::TempStorage scratch;
@@ -105,9 +106,8 @@ class CudaBackend final : public Backend {
   }
 
   void flush(DType type, double scale, std::uint64_t count, Metrics& total) const {
-    visit_dtype(type, [&](auto sample) {
-      launch<TileStorage<decltype(sample)>>(scale, count, total);
-    });
+    visit_dtype(type,
+                [&](auto sample) { launch<TileStorage<decltype(sample)>>(scale, count, total); });
     begin_batch();
   }
 
@@ -118,15 +118,23 @@ class CudaBackend final : public Backend {
     void* candidate = device_candidate_.reserve(candidate_.size());
     void* runs = device_runs_.reserve(runs_.size() * sizeof(PackedRun));
     void* records = device_records_.reserve(tiles * sizeof(Metrics));
-    check(cudaMemcpy(reference, reference_.data(), reference_.size(), cudaMemcpyHostToDevice), "copy");
-    check(cudaMemcpy(candidate, candidate_.data(), candidate_.size(), cudaMemcpyHostToDevice), "copy");
-    check(cudaMemcpy(runs, runs_.data(), runs_.size() * sizeof(PackedRun), cudaMemcpyHostToDevice), "copy");
-    const PackedPairs<T> pairs{static_cast<const T*>(reference), static_cast<const T*>(candidate), count,
-                               static_cast<const PackedRun*>(runs), runs_.size(), scale};
+    check(cudaMemcpy(reference, reference_.data(), reference_.size(), cudaMemcpyHostToDevice),
+          "copy");
+    check(cudaMemcpy(candidate, candidate_.data(), candidate_.size(), cudaMemcpyHostToDevice),
+          "copy");
+    check(cudaMemcpy(runs, runs_.data(), runs_.size() * sizeof(PackedRun), cudaMemcpyHostToDevice),
+          "copy");
+    const PackedPairs<T> pairs{static_cast<const T*>(reference),
+                               static_cast<const T*>(candidate),
+                               count,
+                               static_cast<const PackedRun*>(runs),
+                               runs_.size(),
+                               scale};
     measure_kernel<T><<<tiles, kTileThreads>>>(pairs, static_cast<Metrics*>(records));
     check(cudaGetLastError(), "launch");
     std::vector<Metrics> host(tiles);
-    check(cudaMemcpy(host.data(), records, tiles * sizeof(Metrics), cudaMemcpyDeviceToHost), "copy");
+    check(cudaMemcpy(host.data(), records, tiles * sizeof(Metrics), cudaMemcpyDeviceToHost),
+          "copy");
     for (const Metrics& record : host) merge(total, record);
   }
 
@@ -142,7 +150,8 @@ std::string cuda_unavailable() {
   int devices = 0;
   const cudaError_t code = cudaGetDeviceCount(&devices);
   if (code == cudaSuccess && devices > 0) return {};
-  return std::string("no CUDA device: ") + cudaGetErrorName(code) + " (" + cudaGetErrorString(code) + ")";
+  return std::string("no CUDA device: ") + cudaGetErrorName(code) + " (" +
+         cudaGetErrorString(code) + ")";
 }
 
 std::unique_ptr<Backend> make_cuda_backend() { return std::make_unique<CudaBackend>(); }

@@ -82,17 +82,6 @@ std::string boxes_of(const LogicalTensor& tensor, std::int32_t rank) {
   return text;
 }
 
-// Ranks whose replica is unlike its original: how far each of them is from the reference.
-void add_odd_copies(const PairMetrics& metrics, Finding& finding) {
-  for (const ShardMetrics& shard : metrics.shards) {
-    if (!shard.odd_copy) continue;
-    finding.evidence.emplace_back("copy on rank " + std::to_string(shard.rank),
-                                  shard.unequal == 0
-                                      ? "equal to the reference"
-                                      : "relative error " + short_number(relative_error(shard)));
-  }
-}
-
 void add_worst(const Pair& pair, const Metrics& total, Finding& finding) {
   const std::uint64_t at = total.worst != kNoIndex ? total.worst : total.first_unequal;
   if (at == kNoIndex) return;
@@ -150,6 +139,21 @@ std::vector<std::int32_t> odd_ranks(const PairMetrics& metrics, double limit) {
   return odd.size() < parts ? odd : std::vector<std::int32_t>{};
 }
 
+void add_copies(const PairMetrics& metrics, Finding& finding) {
+  constexpr std::size_t kShown = 8;
+  if (std::none_of(metrics.shards.begin(), metrics.shards.end(),
+                   [](const ShardMetrics& shard) { return shard.odd_copy; })) {
+    return;
+  }
+  for (std::size_t i = 0; i < metrics.shards.size() && i < kShown; ++i) {
+    const ShardMetrics& shard = metrics.shards[i];
+    finding.evidence.emplace_back("rank " + std::to_string(shard.rank),
+                                  shard.unequal == 0 ? "equal to the reference"
+                                                     : "relative error to the reference " +
+                                                           short_number(relative_error(shard)));
+  }
+}
+
 void add_evidence(const Pair& pair, const PairMetrics& metrics, double limit, Finding& finding) {
   const Metrics& total = metrics.total;
   if (metrics.type != pair.reference->dtype || metrics.type != pair.candidate->dtype) {
@@ -167,7 +171,6 @@ void add_evidence(const Pair& pair, const PairMetrics& metrics, double limit, Fi
                                     boxes_of(*pair.candidate, odd[i]));
     }
   }
-  add_odd_copies(metrics, finding);
   if (total.nonfinite_mismatch > 0) {
     finding.evidence.emplace_back("reference", std::to_string(total.reference_nan) + " NaN, " +
                                                    std::to_string(total.reference_inf) + " Inf");

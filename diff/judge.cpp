@@ -301,6 +301,7 @@ class Judge {
     for (const LogicalTensor* side : {pair.reference, pair.candidate}) {
       for (Finding problem : side->problems) {
         if (side == pair.reference) problem.message = "in the reference: " + problem.message;
+        if (problem.kind == FindingKind::replica_conflict) add_copies(measured_[i], problem);
         outcomes_[i].findings.push_back(std::move(problem));
       }
     }

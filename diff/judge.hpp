@@ -60,6 +60,9 @@ void accept_completed_sums(const Alignment& alignment, std::vector<Outcome>& out
 // Adds what explains an error: factor, odd ranks and their boxes, worst element, histogram.
 void add_evidence(const Pair& pair, const PairMetrics& metrics, double limit, Finding& finding);
 
+// Where replicas are unlike each other: how far each rank is from the reference.
+void add_copies(const PairMetrics& metrics, Finding& finding);
+
 [[nodiscard]] std::string short_number(double value);  // three digits
 
 }  // namespace ttrace

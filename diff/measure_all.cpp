@@ -62,7 +62,9 @@ class Crew {
     PairMetrics& result = results_[i];
     result = measure(*pair.reference, *pair.candidate, backend_,
                      {.scale = scale_for(pair.key, seeds_), .sample = 0});
-    if (result.total.unequal == 0 || result.shards.size() > kMostShards) result.shards.clear();
+    const bool odd = !result.shards.empty() && result.shards.back().odd_copy;
+    const bool equal = result.total.unequal == 0 && !odd;
+    if (equal || result.shards.size() > kMostShards) result.shards.clear();
     result.shards.shrink_to_fit();
     if (!progress_) return;
     const std::lock_guard lock(mutex_);

@@ -33,6 +33,7 @@ class State {
       clean_[pair.key] = outcomes[at].compared && outcomes[at].findings.empty();
     }
   }
+  [[nodiscard]] bool known(const Key& key) const { return clean_.count(key) != 0; }
   [[nodiscard]] bool clean(const Key& key) const {
     const auto found = clean_.find(key);
     return found != clean_.end() && found->second;
@@ -67,13 +68,16 @@ class Inheritance {
   [[nodiscard]] bool introduced(const Finding& finding,
                                 const std::vector<OrderedFinding>& earlier) const {
     const Key& key = finding.key;
+    const bool again = std::any_of(earlier.begin(), earlier.end(),
+                                   [&key](const auto& other) { return other.finding.key == key; });
+    if (again) return false;  // the same tensor is wrong in a second way
     switch (key.phase) {
       case Phase::param:
         return true;
       case Phase::forward:
         return !is_input(key) && forward_introduced(key, earlier);
       case Phase::grad:
-        return gradient_introduced(key);
+        return gradient_introduced(key, earlier);
       case Phase::step:
         return step_introduced(key);
       case Phase::recompute:
@@ -101,12 +105,12 @@ class Inheritance {
   }
 
   // The gradient that reaches the module, and what the module was given.
-  bool gradient_introduced(const Key& key) const {
-    Key own = key;
-    if (key.module == kRootModule) return false;
+  bool gradient_introduced(const Key& key, const std::vector<OrderedFinding>& earlier) const {
     if (key.slot != "reduced" && key.slot != "local") {
-      own.slot = "reduced";
-      return state_.clean(own);
+      // Clipped gradients and the norm are made of all reduced gradients.
+      return std::none_of(earlier.begin(), earlier.end(), [](const OrderedFinding& other) {
+        return other.place.stage == Stage::reduction || other.place.stage == Stage::clip;
+      });
     }
     Key backward = key;
     backward.phase = Phase::backward;
@@ -126,18 +130,16 @@ class Inheritance {
     before.phase = Phase::grad;
     before.slot = "reduced";
     if (!state_.clean(before)) return false;
+    before.slot = "clipped";
+    if (state_.known(before) && !state_.clean(before)) return false;
     before.phase = Phase::param;
     before.slot = "value";
     if (!state_.clean(before)) return false;
     if (key.slot != "param" && key.slot != "master") return true;
-    Key states = key;
-    return state_.all_clean(states, "exp_avg") || !has_states(key);
-  }
-
-  bool has_states(const Key& key) const {
-    return std::any_of(alignment_.pairs.begin(), alignment_.pairs.end(), [&](const Pair& pair) {
-      return pair.key.phase == Phase::step && pair.key.module == key.module &&
-             pair.key.slot != "param" && pair.key.slot != "master";
+    return std::all_of(alignment_.pairs.begin(), alignment_.pairs.end(), [&](const Pair& pair) {
+      const bool state = pair.key.phase == Phase::step && pair.key.module == key.module &&
+                         pair.key.slot != "param" && pair.key.slot != "master";
+      return !state || state_.clean(pair.key);
     });
   }
 

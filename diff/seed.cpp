@@ -132,7 +132,7 @@ Seed seed_of(const std::vector<double>& ratios, double tolerance,
   for (const double ratio : ratios) {
     if (std::fabs(ratio / seed.measured - 1) <= 4 * tolerance) ++seed.agreeing;
   }
-  if (seed.explained || 2 * seed.agreeing >= seed.tensors) return seed;
+  if (seed.explained || 2 * seed.agreeing > seed.tensors) return seed;
   // Not one factor but many: that is no seed, it is an error that grows through the backward pass.
   const Seed nearest = explain_seed(seed.measured, kWindow - 1, factors);
   seed.factor = nearest.explained ? nearest.factor : 1;
@@ -154,6 +154,11 @@ std::optional<double> ratio_of(const Pair& pair, const Backend& backend) {
     ratio = std::sqrt(sums.candidate_squares / sums.reference_squares);
   }
   if (!std::isfinite(ratio) || ratio <= 0) return {};
+  // A gradient that is rounding, or that has gone wrong, has no factor: it does not follow the
+  // reference at all. cos^2 of the angle between the two.
+  const double product = sums.error_products + sums.reference_squares;
+  const double squares = sums.reference_squares * sums.candidate_squares;
+  if (metrics.evidence == Evidence::read && product * product < squares / 2) return {};
   return ratio;
 }
 

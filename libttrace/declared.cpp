@@ -95,7 +95,10 @@ Result<Shape> global_shape_of(const Layout& layout, const std::vector<Shard>& sh
   std::vector<Shape> locals;
   for (const Shard& shard : shards) {
     locals.push_back(local_shape_of(shard, declarations.of(shard)));
-    if (locals.back().size() == layout.dims.size()) continue;
+    if (locals.back().size() == layout.dims.size()) {
+      locals.back() = swapped_back(layout, std::move(locals.back()));
+      continue;
+    }
     return Refusal{"\"" + to_string(layout) + "\" has " + std::to_string(layout.dims.size()) +
                    " dimensions, the shard of rank " + std::to_string(shard.rank) + " has " +
                    std::to_string(locals.back().size())};

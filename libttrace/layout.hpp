@@ -39,8 +39,8 @@ enum class CutKind : std::uint8_t { shard, zigzag, strided, sections };
 struct Cut {
   std::string axis;
   CutKind kind = CutKind::shard;
-  std::uint64_t parts = 1;               // strided: number of equal sections
-  std::vector<std::uint64_t> sections;   // sections: their extents in the logical tensor
+  std::uint64_t parts = 1;              // strided: number of equal sections
+  std::vector<std::uint64_t> sections;  // sections: their extents in the logical tensor
   friend bool operator==(const Cut&, const Cut&) = default;
 };
 
@@ -58,7 +58,7 @@ struct Layout {
   std::vector<std::string> partial;    // axes whose values must still be summed
   // Two dimensions that stand in the shard in the other order; `dims` are in the logical one.
   std::optional<std::pair<std::size_t, std::size_t>> swapped;
-  std::optional<Shape> global_shape;   // as declared; inference knows it from the reference
+  std::optional<Shape> global_shape;  // as declared; inference knows it from the reference
   std::optional<FlatRange> flat;
   std::string source;  // "dtensor", "megatron", "file", "program", "inferred"
   friend bool operator==(const Layout&, const Layout&) = default;
@@ -80,8 +80,9 @@ struct Run {
   friend bool operator==(const Run&, const Run&) = default;
 };
 
-// The runs of a dimension of `extent` elements on the rank at `where`, in local order, adjacent runs
-// joined. Empty when the rank holds nothing. Throws Trouble when a cut does not divide as it must.
+// The runs of a dimension of `extent` elements on the rank at `where`, in local order, adjacent
+// runs joined. Empty when the rank holds nothing. Throws Trouble when a cut does not divide as it
+// must.
 [[nodiscard]] std::vector<Run> runs_of(std::uint64_t extent, const std::vector<Cut>& cuts,
                                        const Coordinates& where);
 [[nodiscard]] std::uint64_t local_extent(const std::vector<Run>& runs);
@@ -108,7 +109,8 @@ struct Piece {
 
 // The pieces of the shard of `local_shape` that the rank at `where` holds. With flat ranges the
 // local tensor is one-dimensional and a piece's local_start has one entry: pieces are then split
-// so that each is contiguous in the flat range (so with swapped dimensions). Throws Trouble when the sizes do not agree.
+// so that each is contiguous in the flat range (so with swapped dimensions). Throws Trouble when
+// the sizes do not agree.
 [[nodiscard]] std::vector<Piece> pieces_of(const Layout& layout, const Shape& global_shape,
                                            const Shape& local_shape, const Coordinates& where);
 

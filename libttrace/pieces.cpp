@@ -129,7 +129,8 @@ class FlatSplitter {
 };
 
 // Dimensions that the shard has in another order: its rows are no boxes of it any more. A piece is
-// what is contiguous on both sides: runs of a dimension `inner_`, with all of the dimensions after it.
+// what is contiguous on both sides: runs of a dimension `inner_`, with all of the dimensions after
+// it.
 class SwapSplitter {
  public:
   SwapSplitter(const RunTable& table, const Layout& layout, const Shape& local_shape)
@@ -216,7 +217,8 @@ std::vector<Piece> pieces_of(const Layout& layout, const Shape& global_shape,
     table.push_back(runs_of(global_shape[dim], layout.dims[dim], where));
     compiled.push_back(local_extent(table.back()));
   }
-  if (layout.flat && layout.swapped) refuse_shapes(layout, "flat ranges have no swapped dimensions");
+  if (layout.flat && layout.swapped)
+    refuse_shapes(layout, "flat ranges have no swapped dimensions");
   const Shape shard_shape = layout.flat ? layout.flat->shape : local_shape;
   if (compiled != swapped_back(layout, shard_shape)) {
     refuse_shapes(layout, "gives this rank " + shape_text(compiled) + " of " +

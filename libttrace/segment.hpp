@@ -32,17 +32,19 @@ class SegmentWriter {
   SegmentWriter(const SegmentWriter&) = delete;
   SegmentWriter& operator=(const SegmentWriter&) = delete;
 
-  // One record: begin, append its bytes in pieces of any size, commit. begin takes key, dtype, kind,
-  // shape, alias_of, flags, raw_name and bytes from `record`, and the layout's JSON text ("" =
-  // none); the writer computes sequence, offset, hash and statistics. Returns the sequence.
-  // A key that this segment already holds gets the next free call number.
+  // One record: begin, append its bytes in pieces of any size, commit. begin takes key, dtype,
+  // kind, shape, alias_of, flags, raw_name and bytes from `record`, and the layout's JSON text (""
+  // = none); the writer computes sequence, offset, hash and statistics. Returns the sequence. A key
+  // that this segment already holds gets the next free call number.
   std::uint64_t begin(const Record& record, const std::string& layout_json);
   void append(std::span<const std::byte> bytes);
   void commit();   // Throws Trouble when fewer or more bytes came than announced.
   void abandon();  // forgets the record in flight, as if begin had not been called
 
   [[nodiscard]] std::uint64_t record_count() const;
-  // Writes /index, /names, /layouts, syncs and renames ".part" away.
+  // Writes /index, /names, /layouts, syncs and renames ".part" away. A record in flight is
+  // abandoned, and the segment is then not complete. After a full disk, abandon() and close(false)
+  // keep what was committed.
   void close(bool complete);
 
  private:
@@ -61,7 +63,7 @@ class SegmentReader {
 
   [[nodiscard]] const std::filesystem::path& path() const;
   [[nodiscard]] const SegmentInfo& info() const;
-  [[nodiscard]] const std::vector<Record>& records() const;  // index = sequence
+  [[nodiscard]] const std::vector<Record>& records() const;       // index = sequence
   [[nodiscard]] const std::vector<std::string>& layouts() const;  // JSON texts
 
   // The packed bytes of a record of kind full (an alias yields its target's). The view is backed by

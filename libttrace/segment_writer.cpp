@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <optional>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "libttrace/file.hpp"
 #include "libttrace/h5.hpp"
@@ -74,6 +75,7 @@ class SegmentWriter::Impl {
   void create_dataset(InFlight& flight);
   h5::Id type_of(DType dtype);
   h5::Id group_of(const std::string& path);
+  [[nodiscard]] h5::Handle new_group(h5::Id parent, const char* name) const;
   void link_dataset(InFlight& flight);
   IndexRow row_of(const InFlight& flight);
   int release_handles();
@@ -87,11 +89,10 @@ class SegmentWriter::Impl {
   DiskReserve reserve_;
   h5::Handle file_;
   h5::Handle creation_;  // properties of datasets
-  h5::Handle links_;     // properties of links
   h5::Handle data_;      // /data
   std::array<h5::Handle, kDTypeCount> types_;
-  std::unordered_map<std::string, h5::Handle> groups_;  // all there are below /data
-  std::size_t open_groups_ = 0;
+  std::unordered_set<std::string> groups_;  // below /data
+  std::unordered_map<std::string, h5::Handle> open_groups_;
   FileDescriptor payload_;
   SegmentIndex index_;
   StringTable names_;
@@ -116,10 +117,7 @@ SegmentWriter::Impl::Impl(std::filesystem::path path, SegmentInfo info)
   caller_.check(H5Pset_alloc_time(creation_.get(), H5D_ALLOC_TIME_EARLY));
   caller_.check(H5Pset_fill_time(creation_.get(), H5D_FILL_TIME_NEVER));
   caller_.check(H5Pset_obj_track_times(creation_.get(), false));
-  links_ = caller_.own(H5Pcreate(H5P_LINK_CREATE), H5Pclose);
-  caller_.check(H5Pset_create_intermediate_group(links_.get(), 1));
-  data_ =
-      caller_.own(H5Gcreate2(file_.get(), "data", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), H5Gclose);
+  data_ = new_group(file_.get(), "data");
   payload_ = open_file(part_, O_WRONLY);
 }
 
@@ -195,8 +193,9 @@ h5::Id SegmentWriter::Impl::type_of(DType dtype) {
   if (type.valid()) return type.get();
   type = h5::file_type(caller_, dtype);
   if (dtype == DType::float8_e4m3fn) {  // 256 names: once in the file, not in every dataset
-    caller_.check(H5Tcommit2(file_.get(), "types/float8_e4m3fn", type.get(), links_.get(),
-                             H5P_DEFAULT, H5P_DEFAULT));
+    const h5::Handle group = new_group(file_.get(), "types");
+    caller_.check(H5Tcommit2(group.get(), "float8_e4m3fn", type.get(), H5P_DEFAULT, H5P_DEFAULT,
+                             H5P_DEFAULT));
     h5::write_attribute(caller_, type.get(), "logical_dtype", std::string(name_of(dtype)));
   }
   return type.get();
@@ -249,22 +248,22 @@ void SegmentWriter::Impl::append(std::span<const std::byte> bytes) {
 // records of a module and its neighbours come together, and looking a group up from the root costs
 // as much as making a dataset.
 h5::Id SegmentWriter::Impl::group_of(const std::string& path) {
-  const auto known = groups_.find(path);
-  if (known != groups_.end() && known->second.valid()) return known->second.get();
+  const auto open = open_groups_.find(path);
+  if (open != open_groups_.end()) return open->second.get();
 
   const std::size_t slash = path.rfind('/');
   const bool top = slash == std::string::npos;
   const h5::Id parent = top ? data_.get() : group_of(path.substr(0, slash));
   const char* name = path.c_str() + (top ? 0 : slash + 1);
-  h5::Handle group = caller_.own(
-      known != groups_.end() ? H5Gopen2(parent, name, H5P_DEFAULT)
-                             : H5Gcreate2(parent, name, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
-      H5Gclose);
-  if (++open_groups_ > kOpenGroups) {
-    for (auto& entry : groups_) entry.second.reset();
-    open_groups_ = 1;
-  }
-  return (groups_[path] = std::move(group)).get();
+  h5::Handle group = groups_.insert(path).second
+                         ? new_group(parent, name)
+                         : caller_.own(H5Gopen2(parent, name, H5P_DEFAULT), H5Gclose);
+  if (open_groups_.size() == kOpenGroups) open_groups_.clear();
+  return (open_groups_[path] = std::move(group)).get();
+}
+
+h5::Handle SegmentWriter::Impl::new_group(h5::Id parent, const char* name) const {
+  return caller_.own(H5Gcreate2(parent, name, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), H5Gclose);
 }
 
 void SegmentWriter::Impl::commit() {
@@ -333,9 +332,9 @@ void SegmentWriter::Impl::abandon() {
 }
 
 int SegmentWriter::Impl::release_handles() {
-  groups_.clear();
+  open_groups_.clear();
   types_ = {};
-  for (h5::Handle* handle : {&data_, &links_, &creation_}) handle->reset();
+  for (h5::Handle* handle : {&data_, &creation_}) handle->reset();
   return file_.reset();
 }
 

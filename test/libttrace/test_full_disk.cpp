@@ -150,10 +150,11 @@ TEST_CASE("a disk that fills up from outside between two records loses no commit
 }
 
 TEST_CASE("a segment that cannot even begin is trouble") {
-  on_small_disk("1m", [](const std::filesystem::path& disk) {
+  on_small_disk("512k", [](const std::filesystem::path& disk) {
     const std::string trouble = trouble_of([&] {
       SegmentWriter writer(disk / "s.h5", {"run", 0, 0, true});
     });
+    if (std::filesystem::exists(disk / "s.h5.part")) return std::string("it left a part");
     return contains(trouble, "No space left on device") ? "" : "message: " + trouble;
   });
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Healthy layouts are recognised from shapes, mesh and content alone. Shards are cut by index lists,
-// and the recognised layout must place them as the whole tensor again.
+// Healthy layouts are recognised from shapes, mesh and content alone. Shards are cut by index
+// lists, and the recognised layout must place them as the whole tensor again.
 #include "test/catch.hpp"
 #include "test/libttrace/inference_bench.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a bug did must not become a layout: permutations, lost reductions, shifted heads and cuts of a
-// single layer stay visible to the comparison.
+// What a bug did must not become a layout: permutations, lost reductions, shifted heads and cuts of
+// a single layer stay visible to the comparison.
 #include "test/catch.hpp"
 #include "test/libttrace/inference_bench.hpp"
 
@@ -16,8 +16,9 @@ Tensor gated(const Tensor& tensor, const Coordinates& where) {
   const std::uint64_t r = at(where, "tp");
   const std::uint64_t part = tensor.shape[2] / 4;
   const std::uint64_t half = tensor.shape[2] / 2;
-  return take(tensor, 2, joined(range(r * part, (r + 1) * part),
-                                range(half + r * part, half + (r + 1) * part)));
+  return take(
+      tensor, 2,
+      joined(range(r * part, (r + 1) * part), range(half + r * part, half + (r + 1) * part)));
 }
 
 Tensor reversed(const Tensor& tensor, std::size_t dim) {
@@ -31,10 +32,11 @@ Bench four_layers(const std::function<Tensor(const Tensor&)>& bug) {
   Bench bench({{"tp", 2}});
   for (int i = 0; i < 4; ++i) {
     const Tensor output = random_tensor({16, 2, 64}, 40 + static_cast<unsigned>(i));
-    bench.add(layer(i, "fc1/output.0"), output, [&](const Tensor& tensor, const Coordinates& where) {
-      const Tensor shard = gated(tensor, where);
-      return i == 2 && at(where, "tp") == 1 ? bug(shard) : shard;
-    });
+    bench.add(layer(i, "fc1/output.0"), output,
+              [&](const Tensor& tensor, const Coordinates& where) {
+                const Tensor shard = gated(tensor, where);
+                return i == 2 && at(where, "tp") == 1 ? bug(shard) : shard;
+              });
   }
   return bench;
 }
@@ -65,9 +67,10 @@ TEST_CASE("a layer that is cut in another way than its class keeps the layout of
 TEST_CASE("ranks in the wrong order are no layout") {
   Bench bench({{"tp", 4}});
   const Tensor weight = random_tensor({64, 32}, 60);
-  bench.add("it0/param/fc.weight/value", weight, [](const Tensor& tensor, const Coordinates& where) {
-    return part(tensor, 0, 3 - at(where, "tp"), 4);
-  });
+  bench.add("it0/param/fc.weight/value", weight,
+            [](const Tensor& tensor, const Coordinates& where) {
+              return part(tensor, 0, 3 - at(where, "tp"), 4);
+            });
   bench.add("it0/mb0/forward/fc/output.0", random_tensor({16, 2, 64}, 61),
             [](const Tensor& tensor, const Coordinates& where) {
               return part(tensor, 2, at(where, "tp") ^ 1, 4);

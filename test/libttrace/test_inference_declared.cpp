@@ -8,13 +8,15 @@ namespace {
 
 constexpr const char* kWeight = "it0/param/layers.0.fc1.weight/value";
 
-std::string dims(const std::string& text) { return R"({"dims":")" + text + R"(","source":"test"})"; }
+std::string dims(const std::string& text) {
+  return R"({"dims":")" + text + R"(","source":"test"})";
+}
 
 Tensor strided(const Tensor& tensor, const Coordinates& where) {
   const std::uint64_t r = at(where, "tp");
   const std::uint64_t part = tensor.shape[0] / 4;
-  return take(tensor, 0, joined(range(r * part, (r + 1) * part),
-                                range((2 + r) * part, (3 + r) * part)));
+  return take(tensor, 0,
+              joined(range(r * part, (r + 1) * part), range((2 + r) * part, (3 + r) * part)));
 }
 
 TEST_CASE("a declaration decides what content cannot") {
@@ -102,8 +104,9 @@ TEST_CASE("flat pieces of an optimizer have their parameter's cuts and their own
     const Tensor shard = strided(weight, where);  // 32 x 32, of which dp rank 0 keeps 600 elements
     const std::size_t begin = at(where, "dp") == 0 ? 0 : 600;
     const std::size_t end = at(where, "dp") == 0 ? 600 : 1024;
-    Tensor flat{{end - begin}, {shard.values.begin() + static_cast<std::ptrdiff_t>(begin),
-                                shard.values.begin() + static_cast<std::ptrdiff_t>(end)}};
+    Tensor flat{{end - begin},
+                {shard.values.begin() + static_cast<std::ptrdiff_t>(begin),
+                 shard.values.begin() + static_cast<std::ptrdiff_t>(end)}};
     bench.add_shard(rank, master, flat,
                     R"({"dims":"h[tp:/2] d","flat":{"shape":[32,32],"start":)" +
                         std::to_string(begin) + R"(,"count":)" + std::to_string(end - begin) +
@@ -133,8 +136,7 @@ TEST_CASE("a gradient of another local shape than its parameter is inferred, and
 TEST_CASE("a declared sum is kept and not checked by content") {
   Bench bench({{"tp", 2}});
   const Tensor output = random_tensor({16, 2, 32}, 9);
-  bench.add("it0/mb0/forward/fc2/output.0", scaled(output, 0.5F), whole,
-            dims("s b h partial(tp)"));
+  bench.add("it0/mb0/forward/fc2/output.0", scaled(output, 0.5F), whole, dims("s b h partial(tp)"));
 
   CHECK(bench.layout("it0/mb0/forward/fc2/output.0") == "- - - partial(tp)");
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Builds small real traces in a temporary folder, and cuts tensors by plain index lists, so that the
-// tests of inference know each answer without asking the code under test.
+// Builds small real traces in a temporary folder, and cuts tensors by plain index lists, so that
+// the tests of inference know each answer without asking the code under test.
 #pragma once
 
 #include <unistd.h>
@@ -107,8 +107,7 @@ inline Tensor take(const Tensor& tensor, std::size_t dim, const Indices& indices
 }
 
 // The `part`th of `parts` equal parts of `dim`.
-inline Tensor part(const Tensor& tensor, std::size_t dim, std::uint64_t part,
-                   std::uint64_t parts) {
+inline Tensor part(const Tensor& tensor, std::size_t dim, std::uint64_t part, std::uint64_t parts) {
   const std::uint64_t size = tensor.shape[dim] / parts;
   return take(tensor, dim, range(part * size, (part + 1) * size));
 }
@@ -118,8 +117,9 @@ inline Tensor zigzag(const Tensor& tensor, std::size_t dim, std::uint64_t part,
                      std::uint64_t parts) {
   const std::uint64_t size = tensor.shape[dim] / (2 * parts);
   const std::uint64_t mirror = 2 * parts - 1 - part;
-  return take(tensor, dim, joined(range(part * size, (part + 1) * size),
-                                  range(mirror * size, (mirror + 1) * size)));
+  return take(
+      tensor, dim,
+      joined(range(part * size, (part + 1) * size), range(mirror * size, (mirror + 1) * size)));
 }
 
 // ---- traces ----
@@ -214,8 +214,8 @@ class TraceBuilder {
   static void write_segment(const std::filesystem::path& root,
                             const std::pair<std::int32_t, std::int64_t>& segment,
                             const std::vector<Stored>& records) {
-    const auto file = root / ("rank" + padded(segment.first, 5)) /
-                      ("it" + padded(segment.second, 6) + ".h5");
+    const auto file =
+        root / ("rank" + padded(segment.first, 5)) / ("it" + padded(segment.second, 6) + ".h5");
     SegmentWriter writer(file, {"r", segment.first, segment.second, true});
     for (const Stored& stored : records) {
       Record record;
