@@ -64,13 +64,13 @@ enum ttrace_flag {
  * to sizeof(ttrace_options). */
 typedef struct ttrace_options {
   uint32_t struct_size;
-  int32_t rank;           /* -1: from the environment, else 0 */
-  int32_t world_size;     /* 0: from the environment, else 1 */
+  int32_t rank;       /* -1: from the environment, else 0 */
+  int32_t world_size; /* 0: from the environment, else 1 */
   uint32_t reserved;
-  const char* directory;  /* the trace */
-  const char* writer;     /* path of the ttrace-writer program */
+  const char* directory; /* the trace */
+  const char* writer;    /* path of the ttrace-writer program */
   const char* run_id;
-  uint64_t ring_bytes;    /* shared memory between this process and its writer */
+  uint64_t ring_bytes; /* shared memory between this process and its writer */
 } ttrace_options;
 
 /* Starts this rank's writer. NULL: everything from the environment. Without a trace directory there

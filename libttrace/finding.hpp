@@ -14,9 +14,9 @@
 namespace ttrace {
 
 enum class FindingKind : std::uint8_t {
-  missing,              // the reference has it, the candidate does not
-  unexpected,           // the candidate has it, the reference does not
-  different_data,       // micro-batches whose inputs match none of the other side's
+  missing,         // the reference has it, the candidate does not
+  unexpected,      // the candidate has it, the reference does not
+  different_data,  // micro-batches whose inputs match none of the other side's
   shape_differs,
   dtype_differs,        // not the same class of type (integer against floating)
   layout_unknown,       // no layout explains the shards: not comparable
@@ -37,9 +37,9 @@ enum class FindingKind : std::uint8_t {
 
 struct Finding {
   FindingKind kind = FindingKind::over_limit;
-  Key key;             // module "" when it concerns the whole trace
-  double score = 0;    // error / limit; 0 where there is no number
-  std::string message;  // one line, in the user's words, with the evidence
+  Key key;                          // module "" when it concerns the whole trace
+  double score = 0;                 // error / limit; 0 where there is no number
+  std::string message;              // one line, in the user's words, with the evidence
   std::vector<std::int32_t> ranks;  // the odd ones, if known
   std::vector<std::pair<std::string, std::string>> evidence;  // name, printed value
 };

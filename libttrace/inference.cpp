@@ -8,11 +8,11 @@
 // A layout only relabels elements. A relabelling that is an error changes the next module's output,
 // so inference can move a finding by one module at most, provided that the last tensors of a step
 // (reduced gradients, updated parameters) are never decided by their own content.
-#include "libttrace/inference_classes.hpp"
-#include "libttrace/inference_report.hpp"
-
 #include <algorithm>
 #include <set>
+
+#include "libttrace/inference_classes.hpp"
+#include "libttrace/inference_report.hpp"
 
 namespace ttrace {
 namespace {
@@ -25,7 +25,6 @@ class LayoutInference {
                   const std::vector<LayoutRule>& rules)
       : reference_(reference),
         candidate_(candidate),
-        rules_(rules),
         declarations_(rules),
         table_(declarations_, candidate) {}
 
@@ -44,9 +43,9 @@ class LayoutInference {
     auto found = reference_.find(key);
     if (found == reference_.end() && !reference_.empty()) {
       const std::int64_t first = reference_.begin()->first.iteration;
-      const bool single = first == reference_.rbegin()->first.iteration &&
-                          candidate_.begin()->first.iteration ==
-                              candidate_.rbegin()->first.iteration;
+      const bool single =
+          first == reference_.rbegin()->first.iteration &&
+          candidate_.begin()->first.iteration == candidate_.rbegin()->first.iteration;
       key.iteration = first;
       if (single) found = reference_.find(key);
     }
@@ -210,11 +209,11 @@ class LayoutInference {
       learn_cuts(decided);
     }
     for (DecidedClass& decided : classes) {
-      // Now with what all parameters taught, and for constants with the gradient's content.
-      if (!decided.verdict.unique() && !decided.verdict.other_shape) {
-        decided.verdict = decide(decided.tensors, lessons_);
+      const bool parameter = decided.tensors.question.may_pad;
+      if (parameter && !decided.verdict.unique() && !decided.verdict.other_shape) {
+        decided.verdict = decide(decided.tensors, lessons_);  // with what all parameters taught
+        ask_gradients(decided);
       }
-      if (decided.verdict.standing.size() > 1) ask_gradients(decided);
       learn_peers(decided);
     }
     for (DecidedClass& decided : classes) {
@@ -259,7 +258,7 @@ class LayoutInference {
 
   // Constant parameters (ones, zeros) fit every layout; their first gradient does not.
   void ask_gradients(DecidedClass& decided) {
-    if (!decided.tensors.question.may_pad) return;
+    if (decided.verdict.standing.size() < 2) return;
     TensorClass gradients{decided.tensors.name, decided.tensors.question, {}, std::nullopt};
     for (const ClassMember& member : decided.tensors.members) {
       Key key = *member.key;
@@ -268,9 +267,10 @@ class LayoutInference {
       const auto found = candidate_.find(key);
       const LogicalTensor* reference = reference_for(key);
       if (found == candidate_.end() || reference == nullptr) continue;
-      if (reference->shape != gradients.question.global || declarations_.of(key, found->second).flat)
-        continue;
-      if (!same_local_shapes(found->second, *member.shards)) continue;
+      const bool alike = reference->shape == gradients.question.global &&
+                         !declarations_.of(key, found->second).flat &&
+                         same_local_shapes(found->second, *member.shards);
+      if (!alike) continue;
       gradients.members.push_back({&found->first, &found->second, reference});
     }
     const std::size_t before = decided.verdict.standing.size();
@@ -297,7 +297,6 @@ class LayoutInference {
 
   const std::map<Key, LogicalTensor>& reference_;
   const ShardGroups& candidate_;
-  const std::vector<LayoutRule>& rules_;
   Declarations declarations_;
   ClassTable table_;
   InferenceReport report_;
@@ -310,8 +309,8 @@ class LayoutInference {
 
 }  // namespace
 
-Inference infer_layouts(const std::map<Key, LogicalTensor>& reference,
-                        const ShardGroups& candidate, const std::vector<LayoutRule>& rules) {
+Inference infer_layouts(const std::map<Key, LogicalTensor>& reference, const ShardGroups& candidate,
+                        const std::vector<LayoutRule>& rules) {
   if (candidate.empty()) return {};
   return LayoutInference(reference, candidate, rules).run();
 }

@@ -13,8 +13,8 @@
 
 namespace ttrace {
 
-// Numeric components become stars: layers.3.mlp.linear_fc1 is layers.*.mlp.linear_fc1. Digits inside
-// a component stay, fc1 and fc2 are two classes.
+// Numeric components become stars: layers.3.mlp.linear_fc1 is layers.*.mlp.linear_fc1. Digits
+// inside a component stay, fc1 and fc2 are two classes.
 [[nodiscard]] std::string starred(std::string_view module);
 
 // What the records of one key declare.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Enumerates the family for one shape. Sizes prune almost everything: a dimension whose logical and
-// local extents are 256 and 64 is cut by axes whose sizes multiply to 4, so that most tensors have 1
-// to 12 candidates.
+// local extents are 256 and 64 is cut by axes whose sizes multiply to 4, so that most tensors have
+// 1 to 12 candidates.
 #include "libttrace/inference_family.hpp"
 
 #include <algorithm>
@@ -13,9 +13,9 @@
 namespace ttrace {
 namespace {
 
-constexpr std::uint64_t kMaxStride = 64;      // equal sections of one dimension
-constexpr std::size_t kMaxMembers = 2048;     // of one tier: no real mesh comes near it
-constexpr std::size_t kMaxUnevenAxes = 3;     // nested uneven chunks of one dimension
+constexpr std::uint64_t kMaxStride = 64;   // equal sections of one dimension
+constexpr std::size_t kMaxMembers = 2048;  // of one tier: no real mesh comes near it
+constexpr std::size_t kMaxUnevenAxes = 3;  // nested uneven chunks of one dimension
 
 // One way to cut one dimension.
 struct DimChoice {
@@ -361,7 +361,8 @@ std::vector<Hypothesis> members_of(FamilyTier tier, const FamilyQuestion& questi
 
 std::string bracketed(const Shape& shape) {
   std::string text;
-  for (const std::uint64_t extent : shape) text += (text.empty() ? "" : ", ") + std::to_string(extent);
+  for (const std::uint64_t extent : shape)
+    text += (text.empty() ? "" : ", ") + std::to_string(extent);
   return "[" + text + "]";
 }
 

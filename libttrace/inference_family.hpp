@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The closed family of layouts: everything that may ever explain the shards of a tensor. A member
-// only relabels elements, by the same rule on every rank. Permutations, reversed ranks, or a rule of
-// its own for one rank are signatures of bugs, so they are no members.
+// only relabels elements, by the same rule on every rank. Permutations, reversed ranks, or a rule
+// of its own for one rank are signatures of bugs, so they are no members.
 //   one dimension  = an ordered list of cuts, outer to inner, at most one of them not `shard`
 //   one layout     = such a list for every dimension; each axis is used once or it replicates
 #pragma once
@@ -48,7 +48,7 @@ struct FamilyQuestion {
   Shape global;                  // of the reference
   std::vector<ShardSite> sites;  // all ranks that hold a shard
   RankMesh mesh;
-  bool may_pad = false;          // parameters only
+  bool may_pad = false;  // parameters only
 };
 
 // In the order in which they are tried; the last four only where nothing else fits the shape.
@@ -58,9 +58,9 @@ enum class FamilyTier : std::uint8_t { plain, strided, uneven, part_replicated, 
 
 struct Hypothesis {
   Layout layout;
-  Shape global;           // what the ranks hold together
-  Shape reference;        // the reference's shape; smaller than `global` only when padded
-  Hash128 index_map;      // equal for layouts that give every rank the same elements
+  Shape global;            // what the ranks hold together
+  Shape reference;         // the reference's shape; smaller than `global` only when padded
+  Hash128 index_map;       // equal for layouts that give every rank the same elements
   std::uint64_t cost = 0;  // the simpler, the smaller
 };
 [[nodiscard]] bool simpler(const Hypothesis& left, const Hypothesis& right);

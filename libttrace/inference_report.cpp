@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Findings of inference. The one judgement here: ranks may keep tokens in an order of their own
 // (sorted by expert). If a tensor agrees with the reference under no layout while the module around
-// it returns what the reference returns, it is in such an order and cannot be compared; if the module
-// around it is wrong too, it is compared and found wrong.
+// it returns what the reference returns, it is in such an order and cannot be compared; if the
+// module around it is wrong too, it is compared and found wrong.
 #include "libttrace/inference_report.hpp"
 
 #include <algorithm>
@@ -24,8 +24,8 @@ std::string decimal(double value) {
 }
 
 std::string ranks_text(const FamilyQuestion& question) {
-  std::string text = std::to_string(question.sites.size()) +
-                     (question.sites.size() == 1 ? " rank" : " ranks");
+  std::string text =
+      std::to_string(question.sites.size()) + (question.sites.size() == 1 ? " rank" : " ranks");
   std::string axes;
   for (const MeshAxis& axis : question.mesh.axes) {
     axes += (axes.empty() ? "" : ", ") + axis.name + " " + std::to_string(axis.size);
@@ -91,19 +91,24 @@ bool InferenceReport::ancestor_agrees(const TensorClass& tensors) const {
 
 std::string InferenceReport::report(const DecidedClass& decided, FindingKind kind,
                                     const std::string& message) {
+  const Key& any = *decided.tensors.members.front().key;
+  std::string name = std::string(name_of(kind)) + " " + std::string(name_of(any.phase)) + "/" +
+                     starred(any.module) + "/" + any.slot;
+  if (kind == FindingKind::layout_contradicted) name += " " + message;
+  const auto [place, is_new] = told_.try_emplace(name);
+  place->second.tensors += decided.tensors.members.size();
   const auto first = std::min_element(
       decided.tensors.members.begin(), decided.tensors.members.end(),
       [](const ClassMember& one, const ClassMember& other) { return *one.key < *other.key; });
-  Finding finding;
+  Finding& finding = place->second.finding;
+  if (!is_new && finding.key < *first->key) return message;
   finding.kind = kind;
   finding.key = *first->key;
   finding.message = message;
-  finding.evidence = {{"tensors", std::to_string(decided.tensors.members.size())},
-                      {"reference shape", bracketed(decided.tensors.question.global)},
+  finding.evidence = {{"reference shape", bracketed(decided.tensors.question.global)},
                       {"shards", locals_text(decided.tensors.question)},
                       {"ranks", ranks_text(decided.tensors.question)}};
   if (!decided.verdict.tried.empty()) finding.evidence.emplace_back("tried", decided.verdict.tried);
-  findings_.push_back(std::move(finding));
   return message;
 }
 
@@ -124,21 +129,23 @@ std::string InferenceReport::explain_misfit(const DecidedClass& decided, bool pa
   }
   if (parallel && question.sites.front().local.size() != question.global.size()) {
     return report(decided, FindingKind::layout_unknown,
-                  "not comparable: shards " + shards + " have not the dimensions of the reference's " +
-                      global + "; declare their layout");
+                  "not comparable: shards " + shards +
+                      " have not the dimensions of the reference's " + global +
+                      "; declare their layout");
   }
-  return report(decided, FindingKind::shape_differs,
-                "the reference's shape is " + global + ", which no layout makes of shards " + shards);
+  return report(
+      decided, FindingKind::shape_differs,
+      "the reference's shape is " + global + ", which no layout makes of shards " + shards);
 }
 
 std::string InferenceReport::examine(const DecidedClass& decided, bool parallel) {
   const ClassVerdict& verdict = decided.verdict;
   if (verdict.standing.empty()) return explain_misfit(decided, parallel);
   if (verdict.contradicted) {
-    const std::string fits = verdict.declared_fit
-                                 ? "agreement " + decimal(*verdict.declared_fit) + " against " +
-                                       decimal(verdict.fit)
-                                 : "the declared one does not give the shards' shapes";
+    const std::string fits =
+        verdict.declared_fit
+            ? "agreement " + decimal(*verdict.declared_fit) + " against " + decimal(verdict.fit)
+            : "the declared one does not give the shards' shapes";
     report(decided, FindingKind::layout_contradicted,
            "declared \"" + to_string(*decided.tensors.declared) + "\", content is \"" +
                to_string(verdict.standing.front().layout) + "\" (" + fits + ")");
@@ -170,6 +177,11 @@ void InferenceReport::undeclared(const Key& key, const std::string& why) {
 }
 
 std::vector<Finding> InferenceReport::take() {
+  for (auto& [name, told] : told_) {
+    told.finding.evidence.emplace_back("tensors", std::to_string(told.tensors));
+    findings_.push_back(std::move(told.finding));
+  }
+  told_.clear();
   std::stable_sort(findings_.begin(), findings_.end(),
                    [](const Finding& one, const Finding& other) { return one.key < other.key; });
   return std::exchange(findings_, {});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What inference has to tell: declarations that content contradicts, tensors without any layout, and
-// the difference between a tensor of another shape and one that is in a local order. One finding
-// stands for all tensors of a class.
+// What inference has to tell: declarations that content contradicts, tensors without any layout,
+// and the difference between a tensor of another shape and one in a local order. One finding stands
+// for all layers, micro-batches and experts.
 #pragma once
 
 #include <map>
@@ -36,6 +36,11 @@ class InferenceReport {
   std::string explain_misfit(const DecidedClass& decided, bool parallel);
 
   std::map<std::string, std::vector<Agreement>> outputs_;  // by starred module
+  struct Told {
+    Finding finding;
+    std::uint64_t tensors = 0;
+  };
+  std::map<std::string, Told> told_;  // by kind and starred name
   std::vector<Finding> findings_;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Inference looks at a few elements of each tensor only: 16 runs of 16 neighbours per shard, at
-// positions that depend on the tensor's class and local shape and on nothing else, so that shards of
-// equal shape are sampled alike and a second run of the program decides the same.
+// positions that depend on the tensor's class and local shape and on nothing else, so that shards
+// of equal shape are sampled alike and a second run of the program decides the same.
 #pragma once
 
 #include <cstdint>

@@ -137,7 +137,8 @@ Ballot::Ballot(const std::vector<Observation>& observations, std::uint64_t seed)
     if (!witness.reference->readable()) continue;
     witness.exact = !is_floating(observation.reference->dtype);
     for (const Shard* shard : observation.shards) {
-      if (!has_bytes(*shard) || shard->record->shape.size() != observation.reference->shape.size()) {
+      if (!has_bytes(*shard) ||
+          shard->record->shape.size() != observation.reference->shape.size()) {
         continue;
       }
       Voice voice{slot_for(*shard, seed), {}};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How well a layout explains what was observed: the share of sampled elements that agree with the
 // reference where the layout says they belong. Agreement counts elements, so it survives one
-// enormous channel, a large common mean and noise; it is blind to a constant factor, because a wrong
-// factor must not lose the layout (the judge, who comes later, is not blind to it).
+// enormous channel, a large common mean and noise; it is blind to a constant factor, because a
+// wrong factor must not lose the layout (the judge, who comes later, is not blind to it).
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fused parameters (q, k and v in one matrix) are cut section by section, and no size tells where a
-// section ends. Their content does: before the first step a parameter equals the reference's bit for
-// bit, so each slice of one rank can be looked up among the reference's, and runs of neighbours are
-// the rank's parts of the sections.
+// section ends. Their content does: before the first step a parameter equals the reference's bit
+// for bit, so each slice of one rank can be looked up among the reference's, and runs of neighbours
+// are the rank's parts of the sections.
 #include <xxhash.h>
 
 #include <algorithm>

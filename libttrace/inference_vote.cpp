@@ -8,9 +8,9 @@ namespace ttrace {
 namespace {
 
 constexpr std::size_t kMaxObservations = 16;
-constexpr double kSettled = 0.9;   // a unique winner with this fit ends the search
-constexpr double kExact = 0.99;    // parameters equal the reference's when both start alike
-constexpr double kTrusted = 0.5;   // a winner that others may learn from
+constexpr double kSettled = 0.9;  // a unique winner with this fit ends the search
+constexpr double kExact = 0.99;   // parameters equal the reference's when both start alike
+constexpr double kTrusted = 0.5;  // a winner that others may learn from
 constexpr double kUnanimity = 0.9;
 
 struct Entry {
@@ -252,10 +252,9 @@ bool Peers::narrow(ClassVerdict& verdict, const Shape& shard) const {
       std::uint64_t total = 0;
       for (const auto& [cuts, count] : votes->second) total += count;
       const auto own = votes->second.find(to_string(shown));
-      const double share =
-          own == votes->second.end()
-              ? 0
-              : static_cast<double>(own->second) / static_cast<double>(total);
+      const double share = own == votes->second.end()
+                               ? 0
+                               : static_cast<double>(own->second) / static_cast<double>(total);
       if (share < kUnanimity) return false;
     }
     return true;

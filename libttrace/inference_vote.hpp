@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layouts are decided for a class of tensors at a time, never for one tensor: the same output of all
-// layers, micro-batches and iterations. The samples of up to 16 members are pooled, so that one
+// Layouts are decided for a class of tensors at a time, never for one tensor: the same output of
+// all layers, micro-batches and iterations. The samples of up to 16 members are pooled, so that one
 // buggy layer cannot bend the decision to what the bug did.
 #pragma once
 
@@ -30,13 +30,13 @@ struct TensorClass {
 };
 
 struct ClassVerdict {
-  std::vector<Hypothesis> standing;  // not beaten, simplest first; empty: nothing fits the shape
-  double fit = 0;                    // of the first of them
-  std::vector<double> best_fits;     // of any hypothesis, by observation; negative: says nothing
-  std::uint64_t informative = 0;     // samples behind `fit`
-  std::uint64_t considered = 0;      // hypotheses that fit the shape
-  std::string tried;                 // the tiers of the family, as text
-  bool varied = false;               // the sampled values are no constants
+  std::vector<Hypothesis> standing;    // not beaten, simplest first; empty: nothing fits the shape
+  double fit = 0;                      // of the first of them
+  std::vector<double> best_fits;       // of any hypothesis, by observation; negative: says nothing
+  std::uint64_t informative = 0;       // samples behind `fit`
+  std::uint64_t considered = 0;        // hypotheses that fit the shape
+  std::string tried;                   // the tiers of the family, as text
+  bool varied = false;                 // the sampled values are no constants
   std::optional<double> declared_fit;  // set when the declaration fits the shape
   bool contradicted = false;           // declared, but content or local shapes say otherwise
   std::optional<Shape> other_shape;    // the declared logical shape, which the reference has not

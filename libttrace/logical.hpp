@@ -42,8 +42,8 @@ struct MicrobatchMatch {
 };
 
 // Micro-batches are the same when the integer inputs of the root module are (compared by hash, on
-// the slots both ranks have). A rank without such inputs (an inner pipeline stage) follows the ranks
-// that differ from it only along pipeline-like axes, where its numbers run in parallel. Equal
+// the slots both ranks have). A rank without such inputs (an inner pipeline stage) follows the
+// ranks that differ from it only along pipeline-like axes, where its numbers run in parallel. Equal
 // contents match in order. What matches nothing is a finding, and keeps a number of its own.
 [[nodiscard]] MicrobatchMatch match_microbatches(const Trace& reference, const Trace& candidate,
                                                  std::int64_t reference_iteration,
@@ -61,10 +61,10 @@ struct MicrobatchMatch {
 struct LayoutDecision {
   Layout layout;
   Shape global_shape;
-  bool known = true;    // false: nothing explains the shards; `reason` says what was tried
+  bool known = true;     // false: nothing explains the shards; `reason` says what was tried
   bool assumed = false;  // a tie that content could not decide
-  double fit = 1;       // share of sampled elements that agree with the reference
-  std::string reason;   // "only layout of that shape", "content", "link to its parameter", ...
+  double fit = 1;        // share of sampled elements that agree with the reference
+  std::string reason;    // "only layout of that shape", "content", "link to its parameter", ...
 };
 using LayoutDecisions = std::map<Key, LayoutDecision>;
 
@@ -81,8 +81,8 @@ struct LayoutRule {
                                                const std::vector<LayoutRule>& rules);
 
 struct Inference {
-  LayoutDecisions decisions;       // one for each key of `candidate`
-  std::vector<Finding> findings;   // layout_contradicted, layout_unknown
+  LayoutDecisions decisions;      // one for each key of `candidate`
+  std::vector<Finding> findings;  // layout_contradicted, layout_unknown
 };
 // Decides the layout of every candidate tensor from shapes, mesh and content, class by class, with
 // the reference's logical tensors as the truth of content.
@@ -104,7 +104,8 @@ struct LogicalTensor {
   Shape shape;
   Layout layout;
   std::vector<PlacedShard> shards;
-  std::vector<Finding> problems;  // holes, overlaps, replica conflicts: the failed parts of the proof
+  std::vector<Finding>
+      problems;  // holes, overlaps, replica conflicts: the failed parts of the proof
   [[nodiscard]] bool proved() const { return problems.empty(); }
   // One shard that is the whole tensor in its own order: a single-rank trace, a merged trace.
   [[nodiscard]] bool whole() const;

@@ -85,8 +85,8 @@ void report_same_data(const MicrobatchMatcher& matcher, std::int64_t iteration,
       findings.push_back(different_data(
           iteration, number, "", {pair.first, pair.second},
           "ranks " + std::to_string(pair.first) + " and " + std::to_string(pair.second) +
-              " computed the same micro-batch " + std::to_string(number) +
-              ", other ranks along " + axis + " have different ones"));
+              " computed the same micro-batch " + std::to_string(number) + ", other ranks along " +
+              axis + " have different ones"));
     }
   }
 }
@@ -182,7 +182,8 @@ MicrobatchMatch match_microbatches(const Trace& reference, const Trace& candidat
       return finish(matcher, candidate_iteration);
     }
   }
-  // Floating inputs are evidence only when all of them match: precision may differ between the runs.
+  // Floating inputs are evidence only when all of them match: precision may differ between the
+  // runs.
   MicrobatchMatcher matcher(read_inputs(reference, reference_iteration, InputKind::floating),
                             read_inputs(candidate, candidate_iteration, InputKind::floating));
   if (matcher.usable()) matcher.match();

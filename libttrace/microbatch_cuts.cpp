@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Inputs that are cut (along the sequence by context parallelism, along the batch by data
-// parallelism) are recognised by content too: some layout of the family must give every rank exactly
-// the elements that it has.
+// parallelism) are recognised by content too: some layout of the family must give every rank
+// exactly the elements that it has.
 #include <algorithm>
 
-#include "libttrace/inference_sampling.hpp"
 #include "libttrace/inference_family.hpp"
+#include "libttrace/inference_sampling.hpp"
 #include "libttrace/microbatch_inputs.hpp"
 
 namespace ttrace {

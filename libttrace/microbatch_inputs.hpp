@@ -45,8 +45,8 @@ using RankPair = std::pair<std::int32_t, std::int32_t>;
 [[nodiscard]] std::vector<std::pair<std::string, std::vector<RankPair>>> neighbours_of(
     const std::map<std::int32_t, Coordinates>& places);
 
-// Numbers of turns that have none, copied from ranks which stand elsewhere on one axis only: along a
-// pipeline all stages work on the same micro-batches. Axes named like pipelines come first.
+// Numbers of turns that have none, copied from ranks which stand elsewhere on one axis only: along
+// a pipeline all stages work on the same micro-batches. Axes named like pipelines come first.
 void follow_neighbours(const RunInputs& inputs, const std::set<Turn>& followers,
                        MicrobatchNumbers& numbers);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Passes, each over what the one before left: equal inputs, inputs that are a part of the reference's,
-// stages that see no inputs, and new numbers for what matches nothing.
+// Passes, each over what the one before left: equal inputs, inputs that are a part of the
+// reference's, stages that see no inputs, and new numbers for what matches nothing.
 #include "libttrace/microbatch_match.hpp"
 
 #include <algorithm>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A trace is a directory: trace.json, one folder a rank with rank.json and one segment an iteration.
-// Opening it reads the JSON and lists the segments; segments are opened on demand and kept open.
+// A trace is a directory: trace.json, one folder a rank with rank.json and one segment an
+// iteration. Opening it reads the JSON and lists the segments; segments are opened on demand and
+// kept open.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +18,11 @@
 namespace ttrace {
 
 struct ModuleInfo {
-  std::string class_name;  // "TransformerLayer"
-  std::string location;    // "megatron/core/transformer/transformer_layer.py:123" of its forward
-  bool expected = true;    // has a forward of its own (containers do not)
-  std::uint64_t calls = 0;            // how often it was called while capturing
-  bool returned_tensor = false;       // in any of those calls
+  std::string class_name;   // "TransformerLayer"
+  std::string location;     // "megatron/core/transformer/transformer_layer.py:123" of its forward
+  bool expected = true;     // has a forward of its own (containers do not)
+  std::uint64_t calls = 0;  // how often it was called while capturing
+  bool returned_tensor = false;  // in any of those calls
 };
 
 struct ParameterInfo {
@@ -42,9 +43,9 @@ struct Event {
 struct RankInfo {
   std::int32_t rank = 0;
   std::int32_t world_size = 1;
-  std::vector<std::string> axis_order;  // as recorded, outermost first
-  Coordinates axes;                     // only axes of size > 1 matter
-  std::map<std::string, ModuleInfo> modules;       // by canonical name, from named_modules()
+  std::vector<std::string> axis_order;              // as recorded, outermost first
+  Coordinates axes;                                 // only axes of size > 1 matter
+  std::map<std::string, ModuleInfo> modules;        // by canonical name, from named_modules()
   std::map<std::string, ParameterInfo> parameters;  // by canonical name
   std::vector<Event> events;
   bool degraded = false;
@@ -61,7 +62,7 @@ class Trace {
 
   [[nodiscard]] const std::filesystem::path& path() const;
   [[nodiscard]] const std::string& run_id() const;
-  [[nodiscard]] const std::string& json() const;  // trace.json as text
+  [[nodiscard]] const std::string& json() const;             // trace.json as text
   [[nodiscard]] const std::vector<RankInfo>& ranks() const;  // present ranks, ascending
   [[nodiscard]] std::int32_t world_size() const;  // as the ranks say; may exceed ranks().size()
   [[nodiscard]] std::vector<std::int64_t> iterations() const;  // of any rank, ascending

@@ -60,9 +60,9 @@ int open_log() {
 struct Call {
   const char* name;
   std::uint64_t count = 0;
-  int dtype = -1;   // ncclDataType_t
-  int op = -1;      // ncclRedOp_t
-  int peer = -1;    // root, or the other side of a send or receive
+  int dtype = -1;  // ncclDataType_t
+  int op = -1;     // ncclRedOp_t
+  int peer = -1;   // root, or the other side of a send or receive
   const void* comm = nullptr;
 };
 
@@ -87,17 +87,17 @@ void record(const Call& call, ncclResult_t result) {
 }  // namespace
 
 // The real function is looked up once; without one the call fails as NCCL itself would fail.
-#define FORWARD(name, parameters, arguments, ...)                                       \
-  TTRACE_EXPORT ncclResult_t name parameters {                                          \
+#define FORWARD(name, parameters, arguments, ...)                                              \
+  TTRACE_EXPORT ncclResult_t name parameters {                                                 \
     static const auto real = reinterpret_cast<ncclResult_t(*) parameters>(real_symbol(#name)); \
-    if (real == nullptr) return ncclSystemError;                                        \
-    ncclResult_t result;                                                                \
-    {                                                                                   \
-      const Nested nested;                                                              \
-      result = real arguments;                                                          \
-    }                                                                                   \
-    record(Call{#name, __VA_ARGS__}, result);                                           \
-    return result;                                                                      \
+    if (real == nullptr) return ncclSystemError;                                               \
+    ncclResult_t result;                                                                       \
+    {                                                                                          \
+      const Nested nested;                                                                     \
+      result = real arguments;                                                                 \
+    }                                                                                          \
+    record(Call{#name, __VA_ARGS__}, result);                                                  \
+    return result;                                                                             \
   }
 
 // clang-format off

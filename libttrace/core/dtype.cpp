@@ -54,7 +54,8 @@ std::optional<DType> dtype_from_code(std::uint8_t code) {
 double decode(DType type, const std::byte* data, std::size_t index) {
   return visit_dtype(type, [&](auto storage) -> double {
     using Storage = decltype(storage);
-    if constexpr (std::is_same_v<Storage, bool>) {  // any non-zero byte is true; never load a bad bool
+    if constexpr (std::is_same_v<Storage,
+                                 bool>) {  // any non-zero byte is true; never load a bad bool
       return data[index] == std::byte{0} ? 0.0 : 1.0;
     } else {
       std::memcpy(&storage, data + index * sizeof storage, sizeof storage);

@@ -34,8 +34,8 @@ enum class DType : std::uint8_t {
 };
 inline constexpr std::uint8_t kDTypeCount = 12;
 
-[[nodiscard]] std::size_t size_of(DType type);           // bytes per element
-[[nodiscard]] std::string_view name_of(DType type);      // torch's name: "bfloat16", "bool", ...
+[[nodiscard]] std::size_t size_of(DType type);       // bytes per element
+[[nodiscard]] std::string_view name_of(DType type);  // torch's name: "bfloat16", "bool", ...
 [[nodiscard]] std::optional<DType> dtype_from_name(std::string_view name);
 [[nodiscard]] std::optional<DType> dtype_from_code(std::uint8_t code);
 [[nodiscard]] bool is_floating(DType type);

@@ -43,7 +43,8 @@ struct Key {
   friend bool operator==(const Key&, const Key&) = default;
 };
 
-// Iteration, phase, micro-batch, then names with numbers compared as numbers (layers.2 < layers.10).
+// Iteration, phase, micro-batch, then names with numbers compared as numbers (layers.2 <
+// layers.10).
 [[nodiscard]] std::strong_ordering operator<=>(const Key& left, const Key& right);
 
 [[nodiscard]] std::string to_string(const Key& key);

@@ -62,9 +62,9 @@ struct Record {
   std::uint64_t sequence = 0;  // execution order on this rank, from 0 in each segment
   DType dtype = DType::float32;
   RecordKind kind = RecordKind::full;
-  Shape shape;                              // of the local shard
-  std::int32_t layout = kNoLayout;          // row of /layouts: what the framework declared
-  std::int64_t alias_of = kNotAlias;        // sequence of the record that has the same storage
+  Shape shape;                        // of the local shard
+  std::int32_t layout = kNoLayout;    // row of /layouts: what the framework declared
+  std::int64_t alias_of = kNotAlias;  // sequence of the record that has the same storage
   std::uint32_t flags = 0;
   std::uint64_t bytes = 0;   // of the local shard, also when they were not kept
   std::uint64_t offset = 0;  // of the payload in the file; meaningful for kind full, not alias

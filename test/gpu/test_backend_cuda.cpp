@@ -14,8 +14,9 @@ namespace {
 using namespace ttrace;
 
 bool near(double device, double host, double scale) {
-  return !std::isfinite(host) ? !std::isfinite(device)
-                              : std::fabs(device - host) <= 1e-12 * std::max(std::fabs(host), scale);
+  return !std::isfinite(host)
+             ? !std::isfinite(device)
+             : std::fabs(device - host) <= 1e-12 * std::max(std::fabs(host), scale);
 }
 
 bool agree(const Metrics& device, const Metrics& host) {
@@ -27,7 +28,8 @@ bool agree(const Metrics& device, const Metrics& host) {
          std::memcmp(device.ulp, host.ulp, sizeof host.ulp) == 0 &&
          near(device.sums.error_squares, host.sums.error_squares, 0) &&
          near(device.sums.reference_squares, host.sums.reference_squares, 0) &&
-         (!std::isfinite(scale) || near(device.sums.error_products, host.sums.error_products, scale));
+         (!std::isfinite(scale) ||
+          near(device.sums.error_products, host.sums.error_products, scale));
 }
 
 }  // namespace

@@ -261,7 +261,8 @@ class Names:
 
 def _innermost(found: List[Walked]) -> Any:
     """The class of the model inside its wrappers."""
-    return next(adapters.class_of(entry.module) for entry in found if entry.name == "" and not entry.wraps)
+    return next(adapters.class_of(entry.module) for entry in found
+                if entry.name == "" and not entry.wraps)
 
 
 def _parameters_of(found: List[Walked], prefix: str) -> Iterator[Tuple[str, str, Any, Any]]:
