@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs what is missing, builds, runs every test; ends with "N passed, N failed".
-#   ./test/run.sh               everything, the C++ tests also under ASan and UBSan
+#   ./test/run.sh               everything, the C++ unit tests under ASan and UBSan
 #   ./test/run.sh --build-only  stop after the build
 #   ./test/run.sh NAME...       only these Meson tests
-# SANITIZE=no leaves out the sanitizers' build.
+# SANITIZE=no runs the unit tests as they are, without the sanitizers' build.
 set -euo pipefail
 case "${1:-}" in -h | --help) sed -n '3,8s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 source "$(dirname "$0")/../tools/setup.sh"
@@ -16,21 +16,28 @@ if [ "${1:-}" = --build-only ]; then
 fi
 
 logs=()
-# run_tests TREE NAMES...: never stops at a failure; the count decides.
+# run_tests TREE ARGUMENTS...: builds what these tests need. It never stops at a failure; the count
+# decides, and a build that broke leaves no log, which counts as one.
 run_tests() {
   local tree=$1; shift
   rm -f "$tree/meson-logs/testlog.json"
-  meson test -C "$tree" --no-rebuild --print-errorlogs --num-processes 2 "$@" || true
+  meson test -C "$tree" --print-errorlogs --num-processes 2 "$@" || true
   logs+=("$tree/meson-logs/testlog.json")
 }
 
-say "Tests"
-run_tests "$ttrace_build" "$@"
-if [ $# = 0 ] && [ "${SANITIZE:-yes}" = yes ]; then
-  sanitized=$ttrace_root/build-asan
+if [ $# -gt 0 ]; then
+  say "Tests $*"
+  run_tests "$ttrace_build" "$@"
+elif [ "${SANITIZE:-yes}" = no ]; then
+  say "Tests"
+  run_tests "$ttrace_build"
+else
+  say "Tests"
+  run_tests "$ttrace_build" --no-suite unit
   say "C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer"
-  build_tree "$sanitized" -Dcuda=disabled -Dnccl=disabled -Dwerror=false -Doptimization=1 \
-    -Db_sanitize=address,undefined -Db_lundef=false
+  sanitized=$ttrace_root/build-asan
+  configure_tree "$sanitized" -Dcuda=disabled -Dnccl=disabled -Dwerror=false -Doptimization=0 -Ddebug=true \
+    -Dcpp_args=-g1 -Db_sanitize=address,undefined -Db_lundef=false
   run_tests "$sanitized" --suite unit
 fi
 python3 "$ttrace_root/test/count_results.py" "${logs[@]}"

@@ -99,13 +99,18 @@ install_cuda() {
   cuda_options=("-Dtoolkit_root=$prefix")
 }
 
+# configure_tree DIRECTORY MESON-OPTIONS...
+configure_tree() {
+  local tree=$1; shift
+  [ -f "$tree/build.ninja" ] && return
+  say "Configuring $(basename "$tree")"
+  meson setup "$tree" "$ttrace_root" "$@" >"$tree.log" 2>&1 || { cat "$tree.log" >&2; rm -rf "$tree"; fail "meson setup failed, see above"; }
+}
+
 # build_tree DIRECTORY MESON-OPTIONS...
 build_tree() {
-  local tree=$1; shift
-  if [ ! -f "$tree/build.ninja" ]; then
-    say "Configuring $(basename "$tree")"
-    meson setup "$tree" "$ttrace_root" "$@" >"$tree.log" 2>&1 || { cat "$tree.log" >&2; rm -rf "$tree"; fail "meson setup failed, see above"; }
-  fi
+  configure_tree "$@"
+  local tree=$1
   meson compile -C "$tree" >"$tree.log" 2>&1 || { tail -n 60 "$tree.log" >&2; fail "build failed, see above and $tree.log"; }
 }
 

@@ -38,11 +38,16 @@ def training_lines(output):
     return sorted(line.split("] ")[-1] for line in output.splitlines() if "iteration " in line)
 
 
+def torchrun(program, arguments, ranks):
+    """As users start ranks. Each of them, and torchrun, imports torch and Megatron: seconds."""
+    return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks,
+            program, *arguments]
+
+
 def launcher(program, arguments, ranks):
-    command = [sys.executable, program] if ranks == 1 else [
-        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks,
-        program]
-    return [*command, *arguments]
+    """One rank is started as it is, several as forks of a process with the imports done."""
+    fork = [] if ranks == 1 else [SOURCE / "test/capture/programs/forked.py", ranks]
+    return [sys.executable, *fork, program, *arguments]
 
 
 class Runs(unittest.TestCase):

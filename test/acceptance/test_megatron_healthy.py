@@ -2,7 +2,7 @@
 """Healthy Megatron-Core runs in every layout against the one-rank reference: same, all of it."""
 import unittest
 
-from runs import SOURCE, Runs, launcher, run, training_lines
+from runs import SOURCE, Runs, launcher, run, torchrun, training_lines
 
 TRAIN = SOURCE / "samples/megatron/pretrain_gpt.py"
 COMMON = ["--iters", "1"]
@@ -28,8 +28,8 @@ class MegatronHealthy(Runs):
         super().setUpClass()
         cls.printed = cls.capture("reference", launcher(TRAIN, COMMON, 1))
 
-    def candidate(self, name, ranks, arguments, reference="reference"):
-        return self.capture(name, launcher(TRAIN, COMMON + arguments, ranks),
+    def candidate(self, name, ranks, arguments, reference="reference", start=launcher):
+        return self.capture(name, start(TRAIN, COMMON + arguments, ranks),
                             ["--init-from", self.traces / reference])
 
     def test_layouts_in_float32(self):
@@ -40,7 +40,8 @@ class MegatronHealthy(Runs):
 
     def test_bfloat16(self):
         self.capture("reference-bf16", launcher(TRAIN, COMMON + ["--bf16"], 1))
-        self.candidate("bf16", 4, ["--tp", "2", "--pp", "2", "--sp", "--bf16"], "reference-bf16")
+        self.candidate("bf16", 4, ["--tp", "2", "--pp", "2", "--sp", "--bf16"], "reference-bf16",
+                       start=torchrun)
         self.check_same(self.diff("reference-bf16", "bf16", expected=0))
 
     def test_capture_changes_no_bit_of_the_run(self):

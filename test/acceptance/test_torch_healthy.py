@@ -2,7 +2,7 @@
 """Healthy plain PyTorch runs (DDP, DTensor tensor parallelism) against one process: same."""
 import unittest
 
-from runs import SOURCE, Runs, launcher, run, training_lines
+from runs import SOURCE, Runs, launcher, run, torchrun, training_lines
 
 TRAIN = SOURCE / "samples/torch/train.py"
 COMMON = ["--iters", "1", "--micro-batch-size", "2"]
@@ -22,7 +22,8 @@ class TorchHealthy(Runs):
         self.capture("reference", launcher(TRAIN, COMMON, 1))
         for name, (ranks, arguments) in LAYOUTS.items():
             with self.subTest(name):
-                self.capture(name, launcher(TRAIN, COMMON + arguments, ranks),
+                start = torchrun if name == "fsdp2" else launcher
+                self.capture(name, start(TRAIN, COMMON + arguments, ranks),
                              ["--init-from", self.traces / "reference"])
                 self.check_same(self.diff("reference", name, expected=0))
 
