@@ -30,6 +30,11 @@ void complain(std::int32_t rank, std::string_view text) {
 
 std::string_view view(const char* text) { return text == nullptr ? std::string_view{} : text; }
 
+// Tokens and labels: they say which micro-batch this is, so every trace has them in full.
+bool identifies_microbatch(const ttrace_tensor& tensor) {
+  return (tensor.flags & TTRACE_ROOT_INPUT) != 0 && tensor.dtype >= TTRACE_INT8;
+}
+
 }  // namespace
 
 // ---- open and close ----
@@ -266,22 +271,27 @@ std::int64_t Session::record(const ttrace_tensor* tensor) {
   if (!checked.problem.empty()) return fail(EINVAL, where, checked.problem);
   if (!open_iteration_) return fail(EINVAL, where, "no iteration was begun");
 
+  const bool always = identifies_microbatch(*tensor);
+  const std::string_view phase = name_of(static_cast<Phase>(tensor->phase));
+  if (!always && !settings_.filter.wants(phase, checked.module, checked.slot)) return -ENOTCONN;
+  const std::uint8_t kind = always ? tensor->kind : std::max(tensor->kind, settings_.kind);
   const std::uint64_t sequence = recorded_.size();
   RecordedTensor recorded{checked.bytes, sequence, tensor->dtype};
   if (tensor->alias_of >= 0)
     recorded.root = recorded_[static_cast<std::size_t>(tensor->alias_of)].root;
   recorded_.push_back(recorded);
   if (settings_.estimate) {
-    const bool kept = tensor->kind == TTRACE_FULL && tensor->alias_of < 0;
+    const bool kept = kind == TTRACE_FULL && tensor->alias_of < 0;
     estimate_[tensor->phase] += kept ? checked.bytes : 0;
     return static_cast<std::int64_t>(sequence);
   }
-  if (!send_record(*tensor, checked)) return disarm();
+  if (!send_record(*tensor, checked, kind)) return disarm();
   ring_->publish();
   return static_cast<std::int64_t>(sequence);
 }
 
-bool Session::send_record(const ttrace_tensor& tensor, const CheckedTensor& checked) {
+bool Session::send_record(const ttrace_tensor& tensor, const CheckedTensor& checked,
+                          std::uint8_t kind) {
   const bool alias = tensor.alias_of >= 0;
   RecordBody body;
   body.sequence = recorded_.size() - 1;
@@ -297,7 +307,7 @@ bool Session::send_record(const ttrace_tensor& tensor, const CheckedTensor& chec
   body.layout_bytes = static_cast<std::uint32_t>(checked.layout.size());
   body.phase = tensor.phase;
   body.dtype = tensor.dtype;
-  body.kind = tensor.kind;
+  body.kind = kind;
   body.ndim = tensor.ndim;
 
   const std::span shape(tensor.shape, tensor.ndim);

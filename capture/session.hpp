@@ -56,7 +56,8 @@ class Session {
   [[nodiscard]] bool send_header(MessageType type, std::uint64_t bytes);
   [[nodiscard]] bool send_note(std::string_view what, std::string_view where, std::string_view why,
                                std::uint32_t degrades);
-  [[nodiscard]] bool send_record(const ttrace_tensor& tensor, const CheckedTensor& checked);
+  [[nodiscard]] bool send_record(const ttrace_tensor& tensor, const CheckedTensor& checked,
+                                 std::uint8_t kind);
   [[nodiscard]] bool send_estimate();
   void update_active();
 

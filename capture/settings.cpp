@@ -3,6 +3,7 @@
 #include "capture/settings.hpp"
 
 #include <dlfcn.h>
+#include <fnmatch.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -101,8 +102,25 @@ std::string find_writer() {
   return {};
 }
 
+// One glob a line, "!" before those that leave out.
+NameFilter read_filter(std::string_view text) {
+  NameFilter filter;
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    if (line.empty()) continue;
+    const bool leaves_out = line.front() == '!';
+    (leaves_out ? filter.exclude : filter.include).emplace_back(line.substr(leaves_out ? 1 : 0));
+  }
+  return filter;
+}
+
 std::optional<Refusal> read_selection(Settings& settings) {
   settings.estimate = !variable("TTRACE_ESTIMATE").empty();
+  settings.filter = read_filter(variable("TTRACE_FILTERS"));
+  const std::string_view what = variable("TTRACE_WHAT");
+  if (what == "stats") settings.kind = TTRACE_STATS;
+  if (what == "hash") settings.kind = TTRACE_HASH;
   const std::string_view ranks = variable("TTRACE_RANKS");
   const std::string_view iterations = variable("TTRACE_ITERATIONS");
   if (!iterations.empty()) {
@@ -117,6 +135,19 @@ std::optional<Refusal> read_selection(Settings& settings) {
 }
 
 }  // namespace
+
+bool NameFilter::wants(std::string_view phase, std::string_view module,
+                       std::string_view slot) const {
+  if (include.empty() && exclude.empty()) return true;
+  const std::string name(module);
+  const std::string key = std::string(phase) + "/" + name + "/" + std::string(slot);
+  const auto matches = [&](const std::string& glob) {
+    return fnmatch(glob.c_str(), key.c_str(), FNM_NOESCAPE) == 0 ||
+           fnmatch(glob.c_str(), name.c_str(), FNM_NOESCAPE) == 0;
+  };
+  if (std::any_of(exclude.begin(), exclude.end(), matches)) return false;
+  return include.empty() || std::any_of(include.begin(), include.end(), matches);
+}
 
 std::optional<Refusal> read_settings(const ttrace_options* options, Settings& settings) {
   ttrace_options known{};

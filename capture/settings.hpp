@@ -1,17 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a rank's capture needs to know, from the caller's options and the environment that
-// ttrace-capture prepared. TTRACE_ITERATIONS and TTRACE_RANKS apply here, so that they work for
-// every program, whatever language it is written in.
+// ttrace-capture prepared. TTRACE_ITERATIONS, TTRACE_RANKS, TTRACE_FILTERS and TTRACE_WHAT apply
+// here, so that they work for every program, whatever language it is written in.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "capture/ttrace.h"
 #include "libttrace/core/intervals.hpp"
 
 namespace ttrace {
+
+// Globs for phase/module/slot, or for the module alone. A tensor is wanted when one of `include`
+// matches, or there are none, and none of `exclude` does.
+struct NameFilter {
+  std::vector<std::string> include;
+  std::vector<std::string> exclude;
+  [[nodiscard]] bool wants(std::string_view phase, std::string_view module,
+                           std::string_view slot) const;
+};
 
 struct Settings {
   std::string directory;
@@ -22,6 +33,8 @@ struct Settings {
   std::uint64_t ring_bytes = 0;
   std::optional<Intervals> iterations;  // nullopt: all
   bool estimate = false;                // count the bytes, record nothing
+  NameFilter filter;
+  std::uint8_t kind = TTRACE_FULL;  // what is kept of tensors that the program gives in full
 };
 
 // Why there is nothing to capture, or why it cannot be done.

@@ -8,9 +8,10 @@
  *
  * Every function is safe to call when nothing is being captured, never throws, never aborts, and
  * returns 0 (or a sequence number) on success and a negative errno on failure: -ENOTCONN when there
- * is nothing to record to (not open, closed, a forked child, an unwanted iteration). After any
- * other error the trace is marked degraded and the program goes on. All functions may be called
- * from any thread. A forked child records nothing. Strings are UTF-8 and copied. */
+ * is nothing to record to (not open, closed, a forked child, an iteration or a tensor that
+ * ttrace-capture leaves out). After any other error the trace is marked degraded and the program
+ * goes on. All functions may be called from any thread. A forked child records nothing. Strings are
+ * UTF-8 and copied. */
 #ifndef TTRACE_H
 #define TTRACE_H
 
@@ -60,8 +61,8 @@ enum ttrace_flag {
 
 /* A member left zero or NULL is taken from the environment that ttrace-capture prepared
  * (TTRACE_OUT, TTRACE_WRITER, TTRACE_RUN_ID, TTRACE_RING; RANK, WORLD_SIZE and their MPI and
- * Slurm cousins). TTRACE_RANKS and TTRACE_ITERATIONS ("0-2,5") say what is wanted. Set struct_size
- * to sizeof(ttrace_options). */
+ * Slurm cousins). TTRACE_RANKS and TTRACE_ITERATIONS ("0-2,5"), TTRACE_FILTERS (a glob a line) and
+ * TTRACE_WHAT ("stats", "hash") say what is wanted. Set struct_size to sizeof(ttrace_options). */
 typedef struct ttrace_options {
   uint32_t struct_size;
   int32_t rank;       /* -1: from the environment, else 0 */
@@ -116,7 +117,8 @@ typedef struct ttrace_tensor {
 } ttrace_tensor;
 
 /* Copies the tensor into the ring, blocking while it is full. Returns the record's sequence number
- * within its segment (>= 0), or a negative errno. */
+ * within its segment (>= 0), or a negative errno. What --filter leaves out is -ENOTCONN and has no
+ * number; integer inputs of the model (TTRACE_ROOT_INPUT) are never left out. */
 int64_t ttrace_record(const ttrace_tensor* tensor);
 
 /* Waits until the writer has closed the last segment. Also runs at exit. Returns 0 when all records

@@ -73,6 +73,12 @@ void write_init_pack(const std::filesystem::path& path, const std::filesystem::p
   const std::vector<LayoutRule> rules =
       layout_file.empty() ? std::vector<LayoutRule>{} : read_layout_rules(layout_file.string());
   const std::int64_t iteration = trace.iterations().front();
+  if (iteration != 0) {
+    throw Trouble("--init-from", path.string(),
+                  "has no iteration 0, where the start weights are (its first is " +
+                      std::to_string(iteration) + "): capture it with --iterations 0," +
+                      std::to_string(iteration));
+  }
   const ShardGroups groups = parameters_of(trace, iteration);
   if (groups.empty()) {
     throw Trouble("--init-from", path.string(), "has no parameters, capture it without --filter");

@@ -94,6 +94,13 @@ json init_json(const CaptureOptions& options, const std::filesystem::path& init_
   return {{"kind", "pack"}, {"path", init_pack.string()}, {"trace", options.init_from}};
 }
 
+// For programs on the C interface; the agent reads TTRACE_OPTIONS.
+std::string filter_lines(const std::vector<std::string>& filters) {
+  std::string lines;
+  for (const std::string& filter : filters) lines += filter + "\n";
+  return lines;
+}
+
 std::string shell_quoted(const std::string& text) {
   std::string quoted = "'";
   for (const char c : text) {
@@ -160,6 +167,8 @@ Environment capture_environment(const CaptureOptions& options, const CapturePart
                              {"TTRACE_ITERATIONS", options.iterations},
                              {"TTRACE_RANKS", options.ranks},
                              {"TTRACE_ESTIMATE", options.estimate ? "1" : ""},
+                             {"TTRACE_FILTERS", filter_lines(options.filters)},
+                             {"TTRACE_WHAT", options.what},
                              {"TTRACE_OPTIONS", options_text},
                              {"PYTHONPATH", chained ? agent + ":" + python_path : agent}};
   return environment;

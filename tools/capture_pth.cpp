@@ -29,8 +29,9 @@ std::string quoted(const std::string& text) {
 }
 
 std::filesystem::path pth_of(const std::string& python) {
-  const std::string command =
-      quoted(python) + " -I -c 'import sysconfig; print(sysconfig.get_path(\"purelib\"))'";
+  const std::string command = quoted(python) +
+                              " -I -c 'import sysconfig; print(sysconfig.get_path(\"purelib\"))' "
+                              "2>/dev/null";
   FILE* output = popen(command.c_str(), "r");
   if (output == nullptr) throw Trouble("run", python, "failed");
   std::array<char, 4096> line{};
@@ -39,7 +40,7 @@ std::filesystem::path pth_of(const std::string& python) {
   std::string folder = read ? line.data() : "";
   while (!folder.empty() && folder.back() == '\n') folder.pop_back();
   if (status != 0 || folder.empty()) {
-    throw Trouble("run", python, "is no Python that tells its site-packages");
+    throw Trouble("run", python, "is no Python that tells its site-packages, name one that runs");
   }
   return std::filesystem::path(folder) / "ttrace.pth";
 }

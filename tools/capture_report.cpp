@@ -28,7 +28,8 @@ std::string human(std::uint64_t bytes) {
 }
 
 std::string counted(std::uint64_t count, const std::string& noun) {
-  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
+  const std::string ending = noun.back() == 's' ? "es" : "s";
+  return std::to_string(count) + " " + noun + (count == 1 ? "" : ending);
 }
 
 template <class Member>
@@ -83,6 +84,9 @@ void print_hints(const CaptureOptions& options, const std::vector<RankSummary>& 
     note("  run a Python that ignores PYTHONPATH (python -I, -E, -S, env -i)? See --install-pth");
     note("  pass its environment on (mpirun -x, srun --export)? See --print-env");
     note("  import torch, or call ttrace_open of ttrace.h, at all?");
+    if (options.iterations != "0") {
+      note("  run as far as --iterations " + options.iterations + " (from 0)?");
+    }
     return;
   }
   note(start + counted(ranks.size(), "process") + " opened the trace and recorded no tensor. Did");

@@ -110,7 +110,8 @@ std::string prepare_trace(const CaptureOptions& options) {
   std::error_code error;
   fs::create_directories(trace, error);
   if (!fs::is_directory(trace)) {
-    throw Trouble("create", trace.string(), error ? error.message() : "is no directory");
+    throw Trouble("create", trace.string(),
+                  (error ? error.message() : "is no directory") + ", choose another with -o");
   }
   remove_old_trace(trace, options);
   return new_run_id();

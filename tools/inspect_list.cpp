@@ -162,9 +162,11 @@ std::string ranks_summary(const Json& ranks) {
 void print_rank(const Json& rank) {
   std::string axes;
   for (const auto& [name, position] : rank["axes"].items()) {
-    axes += " " + name + "=" + position["coord"].dump() + "/" + position["size"].dump();
+    axes += (axes.empty() ? " (" : " ") + name + "=" + position["coord"].dump() + "/" +
+            position["size"].dump();
   }
-  std::printf("rank %s:%s, iterations %s, %s modules, %s parameters%s\n",
+  if (!axes.empty()) axes += ")";
+  std::printf("rank %s%s: iterations %s, %s modules, %s parameters%s\n",
               rank["rank"].dump().c_str(), axes.c_str(), rank["iterations"].dump().c_str(),
               rank["modules"].dump().c_str(), rank["parameters"].dump().c_str(),
               rank["degraded"].get<bool>() ? ", DEGRADED" : "");

@@ -44,7 +44,8 @@ void add_options(CLI::App& app, CaptureOptions& options, PthOptions& pth) {
   app.add_flag("--overwrite", options.overwrite, "delete the trace that is in DIR first");
   app.add_flag("--join", options.join,
                "further node of a run: use the DIR that the first one made");
-  app.add_option("--what", options.what, "outputs (default), all (inputs, too), stats, hash")
+  app.add_option("--what", options.what,
+                 "outputs (default), all (masks, recomputation), stats, hash")
       ->check(CLI::IsMember({"outputs", "all", "stats", "hash"}))
       ->type_name("WHAT");
   app.add_option("--filter", options.filters, "only matching phase/module/slot; !GLOB: not these")
@@ -81,9 +82,9 @@ int run_pth(const CLI::App& app, const PthOptions& pth) {
 
 // The trace directory with trace.json and, where wanted, the start weights.
 Environment prepare(const CaptureOptions& options, const CaptureParts& parts) {
-  const std::string run_id = prepare_trace(options);
   const fs::path pack = fs::absolute(options.output) / "init.pack";
-  const std::string json = options_json(options, pack);
+  const std::string json = options_json(options, pack);  // may find mistakes: before all traces
+  const std::string run_id = prepare_trace(options);
   if (!joins(options)) {
     const bool from_trace = json.find("\"kind\":\"pack\"") != std::string::npos;
     if (from_trace) write_init_pack(options.init_from, options.layout, pack, options.quiet);

@@ -2,7 +2,9 @@
 // ttrace-diff: is the candidate the same training step as the reference, up to round-off?
 //   open both → compare (diff/compare.hpp) under limits (tolerance/bound.hpp) → print
 #include <CLI/CLI.hpp>
+#include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <fstream>
 #include <optional>
@@ -44,8 +46,13 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--json", options.json, "also write the report as JSON; -: to stdout, only that")
       ->type_name("FILE");
   app.add_option("--rel", options.relative, "one relative limit for all floating tensors")
-      ->type_name("X")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Validator(
+          [](std::string& text) {
+            const double limit = std::strtod(text.c_str(), nullptr);
+            return limit >= 0 && limit <= 1e300 ? std::string() : text + ": no relative limit";
+          },
+          "", "limit"))
+      ->type_name("X");
   app.add_option("--layout", options.layout, "rules that say how tensors are split")
       ->type_name("FILE");
   app.add_option("--iteration", options.iteration, "compare this one (the first both have)")
@@ -101,7 +108,8 @@ int run_diff(const Options& options) {
         report_as_text(report, {options.top, options.verbose, use_color(color)});
     std::fwrite(text.data(), 1, text.size(), stdout);
   }
-  return report.same() ? kSame : kDiffer;
+  constexpr std::array kCodes = {kSame, kDiffer, kTrouble};
+  return kCodes[static_cast<std::size_t>(report.verdict())];
 }
 
 }  // namespace

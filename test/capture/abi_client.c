@@ -250,6 +250,25 @@ static int parameters(void) {
   return failed + (ttrace_close() != 0);
 }
 
+/* Three tensors of four bytes, which options may leave out, and one of eight that they may not. */
+static int chosen(void) {
+  static const char* const modules[3] = {"a.x", "a.y", "b.x"};
+  const uint64_t one = 1;
+  const float value = 1;
+  const int64_t token = 7;
+  int failed = ttrace_open(NULL) != 0 || ttrace_begin_iteration(0) != 0;
+  for (int n = 0; n < 3; ++n) {
+    ttrace_tensor t = tensor(modules[n], TTRACE_FLOAT32, 1, &one, &value);
+    const int64_t sequence = ttrace_record(&t);
+    failed += sequence < 0 && sequence != -ENOTCONN;
+  }
+  ttrace_tensor t = tensor("@root", TTRACE_INT64, 1, &one, &token);
+  t.slot = "input.0";
+  t.flags = TTRACE_ROOT_INPUT;
+  failed += ttrace_record(&t) < 0;
+  return failed + (ttrace_close() != 0);
+}
+
 static int hold(void) {
   if (ttrace_open(NULL) != 0) return 3;
   ttrace_begin_iteration(0);
@@ -271,6 +290,7 @@ int main(int argc, char** argv) {
   if (strcmp(what, "disarm") == 0) return until_disarmed();
   if (strcmp(what, "fill") == 0) return fill(count);
   if (strcmp(what, "parameters") == 0) return parameters();
+  if (strcmp(what, "chosen") == 0) return chosen();
   if (strcmp(what, "hold") == 0) return hold();
   fprintf(stderr, "abi_client: unknown task '%s'\n", what);
   return 2;

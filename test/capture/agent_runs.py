@@ -4,6 +4,7 @@
 TTRACE_BUILD names the Meson build directory. The programs lie in programs/; each prints what it
 computed or saves it with torch.save, so that records are compared with an independent truth.
 """
+import collections
 import json
 import os
 import pathlib
@@ -70,6 +71,7 @@ class Row:
 
 class Segment:
     def __init__(self, path):
+        self.path = path
         with h5py.File(path) as file:
             self.complete = bool(file.attrs["complete"])
             self.iteration = int(file.attrs["iteration"])
@@ -114,6 +116,11 @@ def torchrun(ranks):
             str(ranks)]
 
 
+def forked(ranks):
+    """The quick way to run several ranks; alone, a program is started as ever."""
+    return [sys.executable, *([PROGRAMS / "forked.py", ranks] if ranks > 1 else [])]
+
+
 class CaptureTest(unittest.TestCase):
     """A scratch directory a class, and commands that run in it."""
 
@@ -141,12 +148,11 @@ class CaptureTest(unittest.TestCase):
         return done
 
     @classmethod
-    def capture(cls, name, program, *arguments, ranks=1, options=(), expected=0, python=(),
+    def capture(cls, name, program, *arguments, ranks=1, options=(), expected=0, launcher=None,
                 **environment):
         """Traces a program into scratch/name; (the trace, the finished process)."""
-        launcher = [sys.executable, *python] if ranks == 1 else torchrun(ranks)
-        command = [CAPTURE, "-o", cls.scratch / name, *options, "--", *launcher,
-                   PROGRAMS / program, *arguments]
+        command = [CAPTURE, "-o", cls.scratch / name, *options, "--",
+                   *(launcher or forked(ranks)), PROGRAMS / program, *arguments]
         done = cls.run_command(command, expected, **environment)
         return Trace(cls.scratch / name), done
 
@@ -156,3 +162,30 @@ class CaptureTest(unittest.TestCase):
         as_bytes = [tensor.detach().contiguous().reshape(-1).view(torch.uint8)
                     for tensor in (recorded, truth)]
         self.assertTrue(torch.equal(*as_bytes), f"{key}: the bits differ")
+
+    def assert_saved_values(self, trace, rank=0):
+        """Each value that programs/truth.py saved of captured iterations; their number.
+
+        Twice: the bytes that the index points at, and the dataset that h5py reads.
+        """
+        saved = collections.defaultdict(dict)
+        for key, value in torch.load(self.scratch / f"{trace.path.name}.pt.{rank}").items():
+            iteration, key = key.split("/", 1)
+            saved[int(iteration[2:])][key] = value
+        compared = 0
+        for iteration in trace.iterations(rank):
+            segment = trace.segment(iteration, rank)
+            with h5py.File(segment.path) as file:
+                for key, value in saved[iteration].items():
+                    row = segment[key]
+                    self.assert_same_bits(row.value(), value, key)
+                    self.assert_same_dataset(file[f"data/{row.target.key}"], value, key)
+                    compared += 1
+        return compared
+
+    def assert_same_dataset(self, dataset, value, key):
+        if value.dtype == torch.bfloat16:  # NumPy has no such type, h5py reads it as a wider one
+            self.assert_same_bits(torch.from_numpy(dataset.astype("float32")[()]), value.float(),
+                                  key)
+        else:
+            self.assert_same_bits(torch.from_numpy(dataset[...]), value, key)

@@ -5,13 +5,13 @@ import unittest
 
 import torch
 
-from agent_runs import ROOT_INPUT, CaptureTest
+from agent_runs import ROOT_INPUT, CaptureTest, torchrun
 
 
 class TwoRanks(CaptureTest):
-    def traced(self, mode, *options):
+    def traced(self, mode, **how):
         trace, self.done = self.capture(mode, "parallel.py", mode, f"{mode}.pt", ranks=2,
-                                        options=["--iterations", "0-1", *options])
+                                        options=["--iterations", "0-1"], **how)
         saved = [torch.load(self.scratch / f"{mode}.pt.{rank}") for rank in range(2)]
         self.assertEqual(trace.ranks, [0, 1])
         return trace, saved
@@ -36,8 +36,8 @@ class TwoRanks(CaptureTest):
     def axes(self, trace, rank):
         return trace.rank(rank)["axes"]
 
-    def test_ddp(self):
-        trace, saved = self.traced("ddp")
+    def test_ddp_under_torchrun(self):
+        trace, saved = self.traced("ddp", launcher=torchrun(2))
         self.assert_values(trace, saved)
         self.assertEqual(self.axes(trace, 1), [{"name": "dp", "size": 2, "coord": 1}])
         self.assertIn([0, 1], trace.rank()["groups"].values())

@@ -50,7 +50,7 @@ class InitialParameters(CaptureTest):
         self.assert_pieces(trace, lambda name, whole, rank: whole)
 
     def test_a_parameter_that_the_trace_has_not_ends_the_run(self):
-        self.traced("missing", "manual", self.reference.path, expected=1)
+        self.traced("missing", "manual", self.reference.path, expected=2)
         self.assertIn("ttrace-capture: --init-from: down.partial.weight: the trace has no such "
                       "parameter", self.done.stderr)
 
@@ -101,12 +101,12 @@ class CutByHand(CaptureTest):
             self.assertEqual(row.layout["source"], "file")
 
     def test_without_one_the_run_ends_and_names_the_parameter(self):
-        self.traced("unruled", "other [rank]\n", expected=1)
+        self.traced("unruled", "other [rank]\n", expected=2)
         self.assertIn("ttrace-capture: --init-from: fused: (4, 3) here, (8, 3) in the trace, and "
                       "nothing declares how it is cut: say it in a --layout file", self.done.stderr)
 
     def test_a_rule_that_does_not_fit_ends_it_too(self):
-        self.traced("misruled", 'fused "- [rank]"\n', expected=1)
+        self.traced("misruled", 'fused "- [rank]"\n', expected=2)
         self.assertIn("fused: its layout '- [rank]' gives this rank (8, 2), but it holds (4, 3)",
                       self.done.stderr)
 

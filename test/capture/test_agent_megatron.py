@@ -7,12 +7,11 @@ the same operations has the same bits. Pieces of tensors are put together by wha
 """
 import collections
 import importlib.util
-import sys
 import unittest
 
 import torch
 
-from agent_runs import CAPTURE, SOURCE, CaptureTest, Trace, torchrun
+from agent_runs import SOURCE, CaptureTest, forked, torchrun
 
 SCRIPT = SOURCE / "samples" / "megatron" / "pretrain_gpt.py"
 SMALL = ["--layers", "4", "--hidden", "32", "--heads", "4", "--seq", "16", "--vocab", "64",
@@ -37,12 +36,10 @@ class Megatron(CaptureTest):
         cls.one = cls.reference.segment()
 
     @classmethod
-    def traced(cls, name, ranks, *arguments, model=(), options=()):
-        launcher = [sys.executable] if ranks == 1 else torchrun(ranks)
+    def traced(cls, name, ranks, *arguments):
+        """The sample, which starts with the weights of one rank."""
         start = ["--init-from", cls.reference.path] if hasattr(cls, "reference") else []
-        cls.done = cls.run_command([CAPTURE, "-o", cls.scratch / name, *start, *options, "--",
-                                    *launcher, SCRIPT, *SMALL, *model, *arguments])
-        return Trace(cls.scratch / name)
+        return cls.capture(name, SCRIPT, *SMALL, *arguments, ranks=ranks, options=start)[0]
 
     def assert_same_keys(self, found):
         self.assertEqual(sorted(self.one.keys() ^ found.keys()), [])
@@ -59,7 +56,8 @@ class Megatron(CaptureTest):
         self.assertGreater(compared, 100)
 
     def test_pipeline_stages_and_their_chunks_are_one_model(self):
-        trace = self.traced("pp2-vpp2", 2, "--pp", "2", "--vpp", "2")
+        """Layers are computed again in the backward pass, of which the trace shows nothing."""
+        trace = self.traced("pp2", 2, "--pp", "2", "--vpp", "2", "--recompute")
         found = merged(trace)
         self.assert_same_keys(found)
         self.assert_same_values(found, "param", "forward", "backward")
@@ -76,11 +74,6 @@ class Megatron(CaptureTest):
         self.assertEqual(raw, "module.decoder.layers.0.mlp.linear_fc1.weight")
         axes = {axis["name"]: (axis["coord"], axis["size"]) for axis in trace.rank(1)["axes"]}
         self.assertEqual((axes["pp"], axes["tp"]), ((1, 2), (0, 1)))
-
-    def test_recomputed_layers_have_the_gradients_of_their_own_micro_batches(self):
-        found = merged(self.traced("pp2-recompute", 2, "--pp", "2", "--recompute"))
-        self.assert_same_keys(found)
-        self.assert_same_values(found, "forward", "backward")
 
     def test_tensor_parallel_parts_are_declared(self):
         trace = self.traced("tp2-sp", 2, "--tp", "2", "--sp")
@@ -149,35 +142,32 @@ class Megatron(CaptureTest):
             factor = min(1.0, 1.0 / (norm.item() + 1e-6))
             torch.testing.assert_close(self.one[key].value(), reduced * factor)
 
-    def test_experts_count_globally(self):
-        model = ["--experts", "4"]
-        one = self.capture_other("moe", 1, model)
-        two = self.capture_other("moe-ep2", 2, [*model, "--ep", "2"])
+    def test_experts_count_globally_and_capture_changes_nothing(self):
+        experts = [SCRIPT, *SMALL, "--experts", "4", "--ep", "2"]
+        trace, traced = self.capture("moe", *experts, ranks=2)
+        found = merged(trace)
         layer = "decoder.layers.1.mlp.experts.local_experts"
         for expert in range(4):
-            key = f"param/{layer}.{expert}.linear_fc1.weight/value"
-            self.assertIn(key, merged(one))
-            rows = merged(two)[key]
+            rows = found[f"param/{layer}.{expert}.linear_fc1.weight/value"]
             self.assertEqual(list(rows), [expert // 2])
             self.assertEqual(rows[expert // 2].raw_name,
                              f"module.{layer}.{expert % 2}.linear_fc1.weight")
+        alone = self.run_command([*forked(2), *experts])
+        lines = [[line for line in done.stdout.splitlines() if line.startswith("iteration")]
+                 for done in (traced, alone)]
+        self.assertEqual(lines[0], lines[1])
+        self.assertEqual(len(lines[0]), 2)
 
-    def capture_other(self, name, ranks, arguments):
-        launcher = [sys.executable] if ranks == 1 else torchrun(ranks)
-        self.run_command([CAPTURE, "-o", self.scratch / name, "--filter", "param/*", "--",
-                          *launcher, SCRIPT, *SMALL, *arguments])
-        return Trace(self.scratch / name)
-
-    def test_the_run_is_the_same_with_and_without_capture(self):
-        traced = self.traced_lines("again", True)
-        self.assertEqual(traced, self.traced_lines("alone", False))
-        self.assertEqual(len(traced), 2)
-
-    def traced_lines(self, name, captured):
-        capture = [CAPTURE, "-o", self.scratch / name, "--iterations", "0-", "--"]
-        done = self.run_command([*(capture if captured else []), *torchrun(2), SCRIPT, *SMALL,
-                                 "--tp", "2"])
-        return [line for line in done.stdout.splitlines() if line.startswith("iteration")]
+    def test_every_value_of_a_tensor_parallel_run_is_recorded_bit_for_bit(self):
+        for name, more, launcher in (("saved", [], forked(2)),
+                                     ("saved-bf16", ["--bf16"], torchrun(2))):
+            with self.subTest(name):
+                trace, _ = self.capture(
+                    name, "megatron_truth.py", SCRIPT.parent, f"{name}.pt", *SMALL, *more,
+                    "--layers", "2", "--tp", "2", options=["--iterations", "0-"], launcher=launcher)
+                self.assertEqual(trace.iterations(), [0, 1])
+                for rank in range(2):
+                    self.assertGreater(self.assert_saved_values(trace, rank), 500)
 
 
 if __name__ == "__main__":

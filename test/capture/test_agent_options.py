@@ -3,9 +3,12 @@
 """What ttrace-capture's options make the agent record, and leave out."""
 import unittest
 
+import h5py
 import torch
 
 from agent_runs import ROOT_INPUT, CaptureTest
+
+TOKENS = ("@root/input.0", "CrossEntropyLoss/input.1")  # the integers that the program feeds in
 
 
 class Options(CaptureTest):
@@ -38,8 +41,7 @@ class Options(CaptureTest):
         self.assertFalse([name for name in modules if "down" in name or name.startswith("norm")])
         self.assertEqual(segment.keys("step"), set())
         others = {row.key for row in segment.rows if not row.module.startswith("blocks")}
-        self.assertEqual(others, {f"mb{m}/forward/{key}" for m in (0, 1)
-                                  for key in ("@root/input.0", "CrossEntropyLoss/input.1")})
+        self.assertEqual(others, {f"mb{m}/forward/{key}" for m in (0, 1) for key in TOKENS})
         for key in segment.keys():
             self.assert_same_bits(segment[key].value(), self.plain[key].value(), key)
 
@@ -48,10 +50,13 @@ class Options(CaptureTest):
             segment = self.traced(kind, "--what", kind).segment()
             self.assertEqual(segment.keys(), self.plain.keys())
             for row in segment.rows:
-                exact = row.flags & ROOT_INPUT and row.dtype == torch.int64
-                self.assertEqual(row.kind if row.alias_of < 0 else row.target.kind,
-                                 "full" if exact else kind, row.key)
-                self.assertEqual(row.target.hash, self.plain[row.key].target.hash, row.key)
+                held = row.target  # tokens that a module hands on are those of the root
+                exact = held.flags & ROOT_INPUT and held.dtype == torch.int64
+                self.assertEqual(held.kind, "full" if exact else kind, row.key)
+                self.assertEqual(held.hash, self.plain[row.key].target.hash, row.key)
+            with h5py.File(segment.path) as file:
+                kept = {row.key for row in segment.rows if f"data/{row.key}" in file}
+            self.assertEqual(kept, {f"mb{m}/forward/{key}" for m in (0, 1) for key in TOKENS})
 
     def test_all_adds_masks_and_indices(self):
         segment = self.traced("all", "--what", "all").segment()

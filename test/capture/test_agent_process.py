@@ -14,23 +14,33 @@ LINES = 3  # that every run of misbehaved.py prints
 
 
 class Process(CaptureTest):
-    def traced(self, case, expected=0, name="", **more):
-        return self.capture(name or case, "misbehaved.py", case, expected=expected, **more)
+    def traced(self, case, expected=0, **more):
+        return self.capture(case, "misbehaved.py", case, expected=expected, **more)
 
-    def test_exit_codes_are_kept_and_the_segment_is_whole(self):
-        for case, code in (("exit", 5), ("os-exit", 3)):
-            trace, done = self.traced(case, expected=code)
-            self.assertEqual(len(done.stdout.splitlines()), LINES)
-            self.assertEqual(trace.iterations(), [0])
-            self.assertIn("step/a.weight/param", trace.segment().keys())
+    def test_an_early_end_leaves_a_whole_segment(self):
+        trace, done = self.traced("os-exit", expected=3)
+        self.assertEqual(len(done.stdout.splitlines()), LINES)
+        self.assert_whole(trace)
 
-    def test_an_exception_ends_the_program_as_ever(self):
-        trace, done = self.traced("raise", expected=1, options=["--iterations", "3"])
+    def assert_whole(self, trace):
+        self.assertEqual(trace.iterations(), [0])
+        self.assertTrue(trace.segment().complete)
+        self.assertIn("step/a.weight/param", trace.segment().keys())
+
+    def test_the_exit_code_is_kept_and_another_sitecustomize_still_runs(self):
+        folder = self.scratch / "site"
+        folder.mkdir()
+        (folder / "sitecustomize.py").write_text("print('the other one ran', __name__)\n")
+        trace, done = self.traced("exit", expected=5, PYTHONPATH=str(folder))
+        self.assertEqual(done.stdout.splitlines()[0], "the other one ran sitecustomize")
+        self.assertEqual(len(done.stdout.splitlines()), 1 + LINES)
+        self.assert_whole(trace)
+
+    def test_the_programs_own_exceptions_are_its_own(self):
+        trace, done = self.traced("raise-once+raise", expected=1)
         self.assertIn("mat1 and mat2 shapes cannot be multiplied", done.stderr)
         self.assertNotIn("ttrace_agent", done.stderr)  # no frame of ours in the traceback's words
-
-    def test_an_exception_that_the_program_catches_leaves_the_names_right(self):
-        trace, done = self.traced("raise-once")
+        # The one that it caught leaves the names right.
         self.assertIn("caught: the program's own error", done.stdout)
         segment = trace.segment()
         self.assertIn("mb1/forward/a/output.0", segment.keys())
@@ -47,33 +57,28 @@ class Process(CaptureTest):
         self.assertIn("not for you", str(rank["events"]))
         self.assertIn("mb0/forward/a/output.0", trace.segment().keys())
 
-    def test_data_loader_workers_are_silent(self):
-        trace, _ = self.traced("workers")
+    def test_workers_of_a_data_loader_and_forked_children_are_silent(self):
+        trace, done = self.traced("workers+fork", options=["--iterations", "0-"])
         self.assertEqual(trace.ranks, [0])
-        self.assertEqual({row.module for row in trace.segment().rows if row.phase == "forward"},
-                         {"@root", "a", "b"})
-
-    def test_a_forked_child_is_silent_and_its_parent_goes_on(self):
-        trace, done = self.traced("fork", options=["--iterations", "0-2"])
-        self.assertEqual(trace.iterations(), [0, 1, 2])
+        self.assertEqual(trace.iterations(), list(range(4 + LINES)))  # 4 samples
         self.assertEqual(trace.events(), set())
         self.assertEqual(len(done.stdout.splitlines()), LINES)
-
-    def test_another_sitecustomize_still_runs(self):
-        folder = self.scratch / "site"
-        folder.mkdir()
-        (folder / "sitecustomize.py").write_text("print('the other one ran', __name__)\n")
-        _, done = self.traced("exit", expected=5, name="chained", PYTHONPATH=str(folder))
-        self.assertEqual(done.stdout.splitlines()[0], "the other one ran sitecustomize")
+        for iteration in trace.iterations():
+            segment = trace.segment(iteration)
+            self.assertTrue(segment.complete)
+            self.assertEqual({row.module for row in segment.rows if row.phase == "forward"},
+                             {"@root", "a", "b"})
+            self.assertEqual({row.microbatch for row in segment.rows}, {-1, 0})
 
     def test_a_python_that_ignores_its_environment_is_loudly_not_captured(self):
-        _, done = self.capture("isolated", "misbehaved.py", "none", python=["-I"], expected=2)
+        _, done = self.capture("isolated", "misbehaved.py", "none", expected=2,
+                               launcher=[sys.executable, "-I"])
         self.assertIn("nothing was captured", done.stderr)
         self.assertEqual(len(done.stdout.splitlines()), LINES)
 
     def test_starting_the_agent_by_path_captures_it(self):
         trace, done = self.capture("by-path", "misbehaved.py", "none",
-                                   python=["-I", AGENT / "ttrace_agent"])
+                                   launcher=[sys.executable, "-I", AGENT / "ttrace_agent"])
         self.assertEqual(len(done.stdout.splitlines()), LINES)
         self.assertIn("mb0/forward/a/output.0", trace.segment().keys())
 

@@ -18,7 +18,8 @@ __all__ = ["mark_iteration", "pause", "paused", "record", "resume"]
 def mark_iteration() -> None:
     """The parameters have just been updated: the next forward pass begins a new iteration.
 
-    Needed only where no torch or Megatron optimizer makes the update.
+    Needed only where no torch or Megatron optimizer makes the update, to have the gradients, too:
+    call it after the update and before they are cleared.
     """
     agent = arming.agent()
     if agent is not None:

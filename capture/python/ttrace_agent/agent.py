@@ -22,7 +22,7 @@ from .initial import Initialiser
 from .mesh import Mesh
 from .names import Names, Root
 from .options import Options
-from .record import Recorder
+from .recorder import Recorder
 from .steps import Steps
 
 ERRORS_ALLOWED = 10
@@ -122,7 +122,7 @@ class Agent:
 
     def close(self) -> None:
         if self.opened and not self._silent:
-            self.guarded("close", self.steps.finish)
+            self.guarded("close", self.steps.end)
             self.opened = False
             self.library.close()
             self.fall_silent()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from typing import Any, Optional, Set, Tuple
 
-from . import abi, calls
+from . import abi, adapters, calls
 from .calls import FORWARD, RECOMPUTE, Frame
 from .names import ModuleInfo
 from .structures import Finder, Found
@@ -120,17 +120,19 @@ class ModuleHooks:
         has_parameters = next(module.parameters(), None) is not None
         if not self._is_training(module, has_parameters) or not (has_parameters or steps.running):
             return None, None
+        if not has_parameters and adapters.is_generated(module):
+            return None, None
         root = info.root if info is not None else agent.names.discover(module)
         if has_parameters:
             agent.initialise(root)
             steps.before_forward(root)
         if not steps.recording:
             return None, None
+        steps.record_values(root)
         info = agent.names.find(module)
         if root.parameters and (info.at_root or root.context is None):
             root.context = agent.latest_context = calls.Context(root.microbatches)
             root.microbatches += 1
-        steps.record_values(root)
         # A loss, or a part of the model that is called alone, belongs to the latest micro-batch.
         context = root.context or agent.latest_context
         return (info, context) if context is not None else (None, None)

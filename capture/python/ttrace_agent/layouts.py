@@ -25,13 +25,15 @@ class LayoutError(ValueError):
 
 
 def to_json(dims: str, shape: Optional[Sequence[int]], source: str,
-            flat: Optional[Dict[str, Any]] = None) -> str:
+            flat: Optional[Dict[str, Any]] = None, axes: Optional[List[str]] = None) -> str:
     """An entry of /layouts; equal layouts give equal texts."""
     members: Dict[str, Any] = {"dims": dims}
     if shape is not None:
         members["shape"] = [int(extent) for extent in shape]
     if flat is not None:
         members["flat"] = flat
+    if axes:
+        members["axes"] = axes
     members["source"] = source
     return json.dumps(members, separators=(",", ":"))
 

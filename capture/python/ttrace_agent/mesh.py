@@ -64,7 +64,9 @@ class Mesh:
         for root in roots:
             for info in root.modules:
                 module = info.ref()
-                axis = adapters.data_parallel_axis(module, self._torch) if module else None
+                if module is None:
+                    continue
+                axis = adapters.data_parallel_axis(module, self._torch)
                 if axis is not None and axis[1] * covered == world_size:
                     axes.insert(0, axis)
                     return

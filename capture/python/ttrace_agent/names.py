@@ -65,6 +65,14 @@ class Root:
         self.values_recorded = -1  # iteration
         self.initialised = False
         self.walked = -1  # iteration
+        self.lazy = False  # some parameters get their shapes in the first forward pass
+
+    def take_over(self, inner: List["Root"]) -> None:
+        """Goes on counting where these roots, now parts of this one, have stopped."""
+        self.microbatches = max(root.microbatches for root in inner)
+        self.context = inner[-1].context
+        known = {id(info.ref()) for root in inner if root.initialised for info in root.parameters}
+        self.initialised = all(id(info.ref()) in known for info in self.parameters)
 
 
 class Walked(NamedTuple):
@@ -110,6 +118,7 @@ class Names:
     def __init__(self, agent: Any, torch: Any):
         self._agent = agent
         self._unimplemented = torch.nn.Module.forward
+        self._is_lazy = torch.nn.parameter.is_lazy
         self._modules: Dict[int, ModuleInfo] = {}
         self._parameters: Dict[int, ParameterInfo] = {}
         self._locations: Dict[Any, str] = {}
@@ -138,12 +147,22 @@ class Names:
     def discover(self, module: Any) -> Root:
         """Names the tree below a module that is called as a root for the first time."""
         found = list(walk(module))
+        inner = self._take_roots_in(found)
         name = self._root_name(module, found)
         root = Root(module, name)
         self.chunked = self.chunked or any(other.name == name for other in self.roots)
         self.roots.append(root)
         self._enter(root, found)
+        if inner:
+            root.take_over(inner)
         return root
+
+    def _take_roots_in(self, found: List[Walked]) -> List[Root]:
+        """Roots that turn out to be parts: of a wrapper put on after a first call, say."""
+        modules = {id(entry.module) for entry in found}
+        inner = [root for root in self.roots if id(root.ref()) in modules]
+        self.roots = [root for root in self.roots if root not in inner]
+        return inner
 
     def refresh(self, root: Root, iteration: int) -> None:
         """Modules and parameters come and go between iterations (adapters, lazy modules)."""
@@ -200,7 +219,11 @@ class Names:
             if adapters.is_compiled(entry.module):
                 self._agent.note("compiled", name, "what happens inside it is not seen")
         root.parameters = []
+        root.lazy = False
         for name, raw, parameter, module in _parameters_of(found, prefix):
+            if self._is_lazy(parameter):
+                root.lazy = True
+                continue
             try:
                 layout = adapters.parameter_layout(parameter, module)
             except Exception as error:  # attributes of another version of a framework

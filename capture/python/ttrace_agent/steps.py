@@ -12,12 +12,13 @@ from __future__ import annotations
 import importlib
 import sys
 import weakref
-from typing import Any, Iterable, Optional, Set, Tuple
+from typing import Any, Dict, Iterable, Optional, Set, Tuple
 
 from . import abi, adapters
 from .adapters.dtensor import PendingNorm, is_dtensor
 from .names import ROOT, Root
 from .targets import Target, Targets
+from .updates import UpdatesByHand
 
 REDUCED, CLIPPED = "reduced", "clipped"
 
@@ -47,13 +48,15 @@ class Steps:
         self._torch = torch
         self._targets = Targets(agent)
         self._norm = PendingNorm()
+        self._by_hand = UpdatesByHand(torch)
         self.iteration = -1
         self.running = False  # between the first forward pass and the step
         self.recording = False  # and this iteration is to be captured
         self.depth = 0  # of outer steps
         self._unfinished = False  # its segment is open
         self._before_clipping: Set[str] = set()
-        self._written: Set[Tuple[str, str, str]] = set()
+        self._written: Set[Tuple[str, str, str, int]] = set()
+        self._stepped: Dict[int, int] = {}  # steps of each optimizer in this iteration
         self._no_gradient: Set[str] = set()
         self._norms = 0
         self._solo: Any = None  # the optimizer of the latest iterations, as a weak reference
@@ -72,13 +75,19 @@ class Steps:
 
     def before_forward(self, root: Root) -> None:
         """A training forward pass of a model begins."""
+        if self.running and self._by_hand.seen():
+            self.mark()
         if self.running:
+            self._by_hand.watch(root.ref())
             return
         self.finish()
+        self._by_hand.forget()
+        self._by_hand.watch(root.ref())
         self.iteration += 1
         self.running = True
         self._before_clipping = set()
         self._written = set()
+        self._stepped = {}
         self._no_gradient = set()
         self._norms = 0
         self.recording = (self._agent.options.wants_iteration(self.iteration)
@@ -87,8 +96,21 @@ class Steps:
         self._agent.update_awake()
 
     def mark(self) -> None:
-        """The program says that the iteration is over."""
+        """The iteration is over, as the program says or its parameters show."""
+        if self.running and self.recording:
+            for root in self._agent.names.roots:
+                self._record_left_gradients(root)
+                self._record_updated(root)
         self._boundary(self)
+
+    def end(self) -> None:
+        """The program is."""
+        if self.running and self._by_hand.seen():
+            self.mark()
+        error = getattr(sys, "last_value", None)
+        if self.running and self.recording and error is not None:
+            self._agent.note("exception", f"iteration {self.iteration}", repr(error))
+        self.finish()
 
     def outer_step(self, optimizer: Any, updates_all: bool = False) -> OuterStep:
         return OuterStep(self, optimizer, updates_all)
@@ -106,6 +128,8 @@ class Steps:
         self._boundary(outer.optimizer)
 
     def _boundary(self, optimizer: Any) -> None:
+        if optimizer is not self:
+            self._by_hand.rule_out()
         self._agent.hooks.between_calls()
         if self._asleep:
             self._passed_asleep(optimizer)
@@ -159,18 +183,23 @@ class Steps:
 
     # ---- what is recorded ----
 
-    def _write(self, phase: str, name: str, slot: str, tensor: Any, **details: Any) -> None:
-        """Once an iteration: steps may be nested."""
-        if tensor is not None and (phase, name, slot) not in self._written:
-            self._written.add((phase, name, slot))
-            self._agent.recorder.write(phase, name, slot, tensor, link=False, **details)
+    def _write(self, phase: str, name: str, slot: str, tensor: Any, call: int = 0,
+               **details: Any) -> None:
+        """Once an iteration and step: steps may be nested."""
+        if tensor is not None and (phase, name, slot, call) not in self._written:
+            self._written.add((phase, name, slot, call))
+            self._agent.recorder.write(phase, name, slot, tensor, call=call, link=False, **details)
 
     def record_values(self, root: Root) -> None:
         """All parameters, before the first forward pass of the iteration."""
         if root.values_recorded == self.iteration or not self.recording:
             return
-        root.values_recorded = self.iteration
+        if root.lazy:
+            root.walked = -1
         self._agent.names.refresh(root, self.iteration)
+        if root.lazy:
+            return
+        root.values_recorded = self.iteration
         self._agent.guarded("tables", self._agent.describe, root)
         module = root.ref()
         if module is not None and self.iteration > 0 and adapters.gathers_late(module):
@@ -198,7 +227,7 @@ class Steps:
     def _step_flags(self, name: str) -> int:
         return abi.TRAINABLE | (abi.NO_GRADIENT if name in self._no_gradient else 0)
 
-    def _record_gradient(self, target: Target, stepped: Any, slot: str) -> None:
+    def _record_gradient(self, target: Target, stepped: Any, slot: str, call: int = 0) -> None:
         gradient = stepped.grad
         if gradient is None:
             gradient = getattr(stepped, "decoupled_grad", None)
@@ -207,8 +236,22 @@ class Steps:
             return
         if gradient.is_sparse:
             gradient = gradient.to_dense()
-        self._write("grad", target.name, slot, gradient, raw_name=target.raw_name,
+        self._write("grad", target.name, slot, gradient, call, raw_name=target.raw_name,
                     layout=target.layout)
+
+    def _record_left_gradients(self, root: Root) -> None:
+        """What a program that updates by hand has not cleared by now."""
+        for info in root.parameters:
+            parameter = info.ref()
+            if parameter is None or not parameter.requires_grad:
+                continue
+            if parameter.grad is not None:
+                target = Target(info.name, info.raw_name, info.layout, parameter, False)
+                self._record_gradient(target, parameter, self._slot(target))
+            elif ("grad", info.name, REDUCED, 0) not in self._written:
+                self._agent.note("not recorded", "grad",
+                                 "no optimizer makes the update and the gradient was cleared after "
+                                 "it; call ttrace_agent.mark_iteration() between the two")
 
     def _record_norm(self, norm: Any) -> None:
         if is_dtensor(norm):
@@ -251,19 +294,25 @@ class Steps:
     def _before_step(self, optimizer: Any) -> None:
         if not self.recording:
             return
+        call = self._stepped.get(id(optimizer), 0)
         for stepped, target in self._targets.of_groups(optimizer.param_groups):
-            slot = CLIPPED if target.name in self._before_clipping else REDUCED
-            self._record_gradient(target, stepped, slot)
+            self._record_gradient(target, stepped, self._slot(target), call)
+
+    def _slot(self, target: Target) -> str:
+        return CLIPPED if target.name in self._before_clipping else REDUCED
 
     def _after_step(self, optimizer: Any) -> None:
         if self.recording:
+            call = self._stepped.get(id(optimizer), 0)
+            self._stepped[id(optimizer)] = call + 1
             for stepped, target in self._targets.of_groups(optimizer.param_groups):
-                self._record_stepped(optimizer, stepped, target)
+                self._record_stepped(optimizer, stepped, target, call)
         if self.depth == 0:
             self._boundary(optimizer)
 
-    def _record_stepped(self, optimizer: Any, stepped: Any, target: Target) -> None:
-        details = {"raw_name": target.raw_name, "layout": target.layout}
+    def _record_stepped(self, optimizer: Any, stepped: Any, target: Target, call: int) -> None:
+        """A second step of an optimizer without a forward pass in between is a second call."""
+        details = {"raw_name": target.raw_name, "layout": target.layout, "call": call}
         if stepped is target.parameter:
             self._write("step", target.name, "param", stepped,
                         flags=self._step_flags(target.name), **details)
@@ -274,5 +323,6 @@ class Steps:
             if slot == "step" or not isinstance(value, self._torch.Tensor):
                 continue
             if tuple(value.shape) != tuple(stepped.shape):
-                details = {"raw_name": target.raw_name}  # a factored state has its own shape
+                # A factored state has a shape of its own.
+                details = {"raw_name": target.raw_name, "call": call}
             self._write("step", target.name, slot, value, **details)

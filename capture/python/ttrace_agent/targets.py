@@ -36,7 +36,7 @@ class Targets:
                 target = self.find(stepped)
                 if target is not None:
                     yield stepped, target
-                unknown += target is None
+                unknown += target is None and getattr(stepped, "grad", None) is not None
         if unknown:
             self._agent.note("not recorded", "optimizer",
                              "it updates tensors that no module which was called holds")

@@ -12,7 +12,11 @@ import torch.distributed as dist
 from torch import nn
 
 MODE, FILE = sys.argv[1:3]
-RANK, WORLD = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def place():
+    """(rank, ranks)"""
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 
 class CutColumns(nn.Module):
@@ -20,12 +24,14 @@ class CutColumns(nn.Module):
 
     def __init__(self, whole):
         super().__init__()
-        self.partial = nn.Linear(whole.in_features // WORLD, whole.out_features, bias=False)
+        rank, ranks = place()
+        self.partial = nn.Linear(whole.in_features // ranks, whole.out_features, bias=False)
         with torch.no_grad():
-            self.partial.weight.copy_(whole.weight.chunk(WORLD, 1)[RANK])
+            self.partial.weight.copy_(whole.weight.chunk(ranks, 1)[rank])
 
     def forward(self, x):
-        y = self.partial(x.chunk(WORLD, -1)[RANK])
+        rank, ranks = place()
+        y = self.partial(x.chunk(ranks, -1)[rank])
         summed = y.detach()
         dist.all_reduce(summed)  # in place: y and summed are one storage, one version
         return y
@@ -50,7 +56,7 @@ def parallelise(model):
         model.down = CutColumns(model.down)
     if MODE in ("tp", "fsdp"):
         from torch.distributed.device_mesh import init_device_mesh
-        mesh = init_device_mesh("cpu", (WORLD,), mesh_dim_names=(
+        mesh = init_device_mesh("cpu", (place()[1],), mesh_dim_names=(
             "tp" if MODE == "tp" else "dp",))
     if MODE == "fsdp":
         from torch.distributed.fsdp import fully_shard
@@ -67,7 +73,8 @@ def parallelise(model):
 
 
 def main():
-    if WORLD > 1:
+    rank, ranks = place()
+    if ranks > 1:
         dist.init_process_group("gloo")
     torch.manual_seed(0 if MODE == "single" else 1)  # no two start alike by chance
     model = parallelise(Model())
@@ -78,7 +85,7 @@ def main():
         for microbatch in range(2):
             tokens = torch.randint(16, (2, 3), generator=data)
             if MODE in ("ddp", "fsdp"):
-                tokens = (tokens + RANK) % 16
+                tokens = (tokens + rank) % 16
             output = model(tokens)
             (output * torch.arange(8.0)).square().mean().backward()
             saved[f"output{iteration}{microbatch}"] = output.detach().clone()
@@ -87,11 +94,12 @@ def main():
             saved[f"grad{iteration} {name}"] = getattr(gradient, "_local_tensor", gradient).clone()
         optimizer.step()
         optimizer.zero_grad()
-        if RANK == 0:
+        if rank == 0:
             print(output.sum().item().hex())
-    torch.save(saved, f"{FILE}.{RANK}")
-    if WORLD > 1:
+    torch.save(saved, f"{FILE}.{rank}")
+    if ranks > 1:
         dist.destroy_process_group()
 
 
-main()
+if __name__ == "__main__":
+    main()

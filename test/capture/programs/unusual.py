@@ -43,7 +43,7 @@ class Zoo(nn.Module):
             "empty": kind("Empty", lambda x: x[:0]),
             "boolean": kind("Boolean", lambda x: x > 2),
             "complex": kind("Complex", lambda x: torch.complex(x, -x)),
-            "half": kind("Half", lambda x: x.half()),
+            "float16": kind("Float16", lambda x: x.half()),
             "bfloat": kind("BFloat", lambda x: x.bfloat16() / 3),
             "float8": kind("Float8", lambda x: x.detach().to(torch.float8_e4m3fn)),
             "unsigned": kind("Unsigned", lambda x: (x.detach() + 65000).to(torch.uint16)),

@@ -14,6 +14,7 @@ from . import dtensor, megatron, plain
 
 local_part = dtensor.local_part
 is_compiled = plain.is_compiled
+is_generated = plain.is_generated
 class_of = plain.class_of
 passes_on = megatron.passes_on
 parameter_name = megatron.parameter_name

@@ -62,9 +62,17 @@ def declared(spec: Any) -> str:
         if len(_texts) >= _TEXTS_KEPT:
             _texts.clear()
         dims = _dims(spec)
-        text = "" if dims is None else layouts.to_json(dims, spec.shape, "dtensor")
+        text = "" if dims is None else layouts.to_json(dims, spec.shape, "dtensor",
+                                                       axes=_partial_mesh(spec.mesh))
         _texts[spec] = text
     return text
+
+
+def _partial_mesh(mesh: Any) -> List[str]:
+    """The axes of a mesh that is not the whole world: other ranks hold tensors of their own."""
+    import torch.distributed
+
+    return [] if mesh.size() == torch.distributed.get_world_size() else axis_names(mesh)
 
 
 def _dims(spec: Any) -> Optional[str]:

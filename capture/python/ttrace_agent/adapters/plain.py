@@ -40,6 +40,12 @@ def is_compiled(module: Any) -> bool:
             or getattr(module, "_compiled_call_impl", None) is not None)
 
 
+def is_generated(module: Any) -> bool:
+    """A graph that a compiler made of other modules: no part of any program's model."""
+    return any(kind.__name__ == "GraphModule" and kind.__module__.startswith("torch.fx")
+               for kind in type(module).__mro__)
+
+
 def class_of(module: Any) -> Any:
     """The program's own class: composable wrappers replace it by a class derived from theirs."""
     kind = type(module)
@@ -59,6 +65,28 @@ def data_parallel_axis(module: Any, torch: Any) -> Optional[Tuple[str, int, int]
 def watch(agent: Any, after_import: Any, torch: Any) -> None:
     _wrap_clipping(agent, torch)
     after_import("torch.amp.grad_scaler", lambda module: _wrap_scaler(agent, module))
+    after_import("torch.distributed.pipelining.stage", lambda module: _wrap_rehearsal(agent, module))
+
+
+def _wrap_rehearsal(agent: Any, module: Any) -> None:
+    """Pipeline stages run their module once more beforehand, to learn the shapes that it returns."""
+    for kind in [value for value in vars(module).values() if isinstance(value, type)]:
+        for name in ("_shape_inference", "_forward_metadata_inference",
+                     "_backward_metadata_inference"):
+            if name in vars(kind):
+                setattr(kind, name, _paused(vars(kind)[name], agent))
+
+
+def _paused(original: Any, agent: Any) -> Any:
+    @functools.wraps(original)
+    def rehearsal(*args: Any, **kwargs: Any) -> Any:
+        before, agent.paused = agent.paused, True
+        try:
+            return original(*args, **kwargs)
+        finally:
+            agent.paused = before
+
+    return rehearsal
 
 
 def _parameters(args: Tuple[Any, ...], kwargs: Dict[str, Any],

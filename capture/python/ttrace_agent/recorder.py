@@ -10,10 +10,13 @@ Collectives write without changing the version, so they report what they touch (
 from __future__ import annotations
 
 import collections
+import errno
 import weakref
 from typing import Any, Dict, Optional, Tuple
 
 from . import abi, adapters, layouts
+
+_FULL = abi.KINDS["full"]
 
 
 def dtype_codes(torch: Any) -> Dict[Any, int]:
@@ -143,8 +146,10 @@ class Recorder:
                 return self._refuse(module, slot, f"it has no plain storage ({error})")
             if link:
                 alias_of = self._lookup(storage, key)
+        kind = _FULL if always else self._kind
         if self.estimate is not None:
-            sequence = self.estimate.add(phase, tensor.nbytes if alias_of < 0 else 0)
+            kept = alias_of < 0 and kind == _FULL
+            sequence = self.estimate.add(phase, tensor.nbytes if kept else 0)
         else:
             data = 0
             if alias_of < 0:
@@ -152,9 +157,10 @@ class Recorder:
                     tensor = self._packed(tensor)
                 data = tensor.data_ptr()
             sequence = self._library.record(
-                abi.PHASES[phase], code, 0 if always else self._kind, tensor.shape, microbatch,
-                call, flags, module, slot, raw_name if raw_name != module else "",
-                ruled_layout or layout, data, alias_of)
+                abi.PHASES[phase], code, kind, tensor.shape, microbatch, call, flags, module, slot,
+                raw_name if raw_name != module else "", ruled_layout or layout, data, alias_of)
+            if sequence == -errno.ENOTCONN and self._options.filtered:
+                return abi.NOT_ALIAS  # the library, which filters too, read a glob otherwise
             if sequence < 0:
                 raise RuntimeError(self._library.last_error() or f"ttrace_record: {sequence}")
         if alias_of < 0:
