@@ -221,7 +221,12 @@ class Aligner {
 }  // namespace
 
 bool matches(const std::string& filter, const Key& key) {
-  return filter.empty() || fnmatch(filter.c_str(), to_string(key).c_str(), 0) == 0;
+  if (filter.empty()) return true;
+  const auto fits = [&filter](const std::string& text) {
+    return fnmatch(filter.c_str(), text.c_str(), 0) == 0;
+  };
+  return fits(to_string(key)) ||
+         fits(std::string(name_of(key.phase)) + "/" + key.module + "/" + key.slot);
 }
 
 Alignment align(Side& reference, Side& candidate, const Flow& flow,

@@ -75,6 +75,6 @@ struct OneSided {
 void count_promises(const Side& reference, const std::string& filter, Alignment& alignment);
 
 // Why a trace lacks something of that module, from its events; "" when no event says.
-[[nodiscard]] std::string reason_in_events(const Trace& trace, const std::string& module);
+[[nodiscard]] std::string reason_in_events(const Trace& trace, const Key& key);
 
 }  // namespace ttrace

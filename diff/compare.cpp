@@ -122,6 +122,26 @@ LaterIteration look_at(const Trace& reference, const Trace& candidate, const Bac
   return later;
 }
 
+// Rounding grows through the optimizer, and limits that count the roundings of one iteration know
+// nothing of it.
+void refuse_drift(const Alignment& alignment, const std::vector<PairMetrics>& measured,
+                  const Limits& limits, const Trace& candidate) {
+  if (limits.mode != "bound") return;
+  for (std::size_t i = 0; i < measured.size(); ++i) {
+    const Key& key = alignment.pairs[i].key;
+    const Metrics& total = measured[i].total;
+    if (key.iteration == 0 || key.phase != Phase::param || total.unequal == 0) continue;
+    const double error = std::sqrt(total.sums.error_squares / total.sums.reference_squares);
+    throw Trouble(
+        "compare", candidate.path().string(),
+        "iteration " + std::to_string(key.iteration) + " begins with other parameters (" +
+            key.module + ": relative error " + short_number(error) +
+            "), be it by rounding in earlier steps or by a bug in them; compare iteration "
+            "0, or an iteration that both runs begin from the same checkpoint, or give "
+            "--rel LIMIT");
+  }
+}
+
 }  // namespace
 
 Report compare(const Trace& reference, const Trace& candidate, const Backend& backend,
@@ -141,6 +161,7 @@ Report compare(const Trace& reference, const Trace& candidate, const Backend& ba
   const Seeds seeds = find_seeds(alignment, reference, candidate, limits, backend);
   const std::vector<PairMetrics> measured =
       measure_all(alignment, seeds, backend, options.progress);
+  refuse_drift(alignment, measured, limits, candidate);
   const std::vector<Outcome> outcomes = judge(
       {&prepared.reference, &prepared.candidate, &alignment, &limits, &seeds, &measured, &backend});
 
@@ -159,6 +180,12 @@ Report compare(const Trace& reference, const Trace& candidate, const Backend& ba
   report.by_content = prepared.by_content;
   report.backend = backend.name();
   report.seeds = seeds;
+  if (options.filter.empty()) {
+    report.doubts = unrecorded_updates(reference, "reference");
+    for (std::string& doubt : unrecorded_updates(candidate, "candidate")) {
+      report.doubts.push_back(std::move(doubt));
+    }
+  }
   report.findings = order_findings(std::move(findings), *prepared.flow, alignment, outcomes);
   add_sources(reference, report);
   for (std::size_t i = 1; i < iterations.size(); ++i) {

@@ -29,6 +29,10 @@ struct CompareOptions {
 
 // What is wrong with a trace as a whole: ranks and segments that are not there, ranks that died or
 // were degraded (incomplete.cpp).
+// What a run itself says of updates that it made and could not record.
+[[nodiscard]] std::vector<std::string> unrecorded_updates(const Trace& trace,
+                                                          const std::string& side);
+
 [[nodiscard]] std::vector<Finding> trace_findings(const Trace& trace, const std::string& side,
                                                   std::int64_t iteration);
 

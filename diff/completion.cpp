@@ -19,18 +19,6 @@ bool is_copy_problem(const Finding& finding) {
   return finding.kind == FindingKind::replica_conflict;
 }
 
-// Every coordinate of the axes to be added over is there.
-bool all_addends(const LogicalTensor& tensor) {
-  for (const Source& source : sources_of(tensor)) {
-    std::uint64_t expected = 1;
-    for (const std::string& axis : tensor.layout.partial) {
-      expected *= position_on(source.first().shard.where, axis).size;
-    }
-    if (source.shards.size() != expected) return false;
-  }
-  return true;
-}
-
 bool is_clean(const Outcome& outcome) { return outcome.compared && outcome.findings.empty(); }
 
 // The output of the nearest module around it that has one, of the same micro-batch.
@@ -94,6 +82,17 @@ bool completes(const Key& key, const Alignment& alignment, const std::vector<Out
 }
 
 }  // namespace
+
+bool all_addends(const LogicalTensor& tensor) {
+  for (const Source& source : sources_of(tensor)) {
+    std::uint64_t expected = 1;
+    for (const std::string& axis : tensor.layout.partial) {
+      expected *= position_on(source.first().shard.where, axis).size;
+    }
+    if (source.shards.size() != expected) return false;
+  }
+  return true;
+}
 
 void accept_completed_sums(const Alignment& alignment, std::vector<Outcome>& outcomes) {
   for (std::size_t i = 0; i < outcomes.size(); ++i) {

@@ -47,6 +47,11 @@ std::optional<DType> common_type(DType reference, DType candidate) {
   return wide ? DType::float64 : DType::float32;
 }
 
+DType sum_type(DType type) {
+  if (!is_floating(type)) return DType::int64;
+  return type == DType::float64 ? DType::float64 : DType::float32;
+}
+
 void convert(DType from, const std::byte* data, std::uint64_t count, DType to, std::byte* out) {
   if (to == DType::int64) return convert_to<std::int64_t>(from, data, count, out);
   if (to == DType::float64) return convert_to<double>(from, data, count, out);

@@ -15,6 +15,9 @@ namespace ttrace {
 // other floats, int64 for different integers. nullopt: a float and an integer.
 [[nodiscard]] std::optional<DType> common_type(DType reference, DType candidate);
 
+// For values that are sums of addends of this type, which the type itself may not hold.
+[[nodiscard]] DType sum_type(DType type);
+
 // `to` is float32, float64 or int64; `from` is any type of the same class that it holds.
 void convert(DType from, const std::byte* data, std::uint64_t count, DType to, std::byte* out);
 

@@ -139,11 +139,20 @@ std::vector<std::int32_t> odd_ranks(const PairMetrics& metrics, double limit) {
   return odd.size() < parts ? odd : std::vector<std::int32_t>{};
 }
 
-void add_copies(const PairMetrics& metrics, Finding& finding) {
+void add_copies(const PairMetrics& metrics, double limit, Finding& finding) {
   constexpr std::size_t kShown = 8;
   if (std::none_of(metrics.shards.begin(), metrics.shards.end(),
                    [](const ShardMetrics& shard) { return shard.odd_copy; })) {
     return;
+  }
+  std::vector<std::int32_t> off;
+  for (const ShardMetrics& shard : metrics.shards) {
+    if (exceeds(shard, limit)) off.push_back(shard.rank);
+  }
+  if (!off.empty() && off.size() < metrics.shards.size()) {
+    finding.message += ": " + rank_list(off) + (off.size() == 1 ? " is" : " are") +
+                       " beyond the limit, the others are not";
+    finding.ranks = off;
   }
   for (std::size_t i = 0; i < metrics.shards.size() && i < kShown; ++i) {
     const ShardMetrics& shard = metrics.shards[i];

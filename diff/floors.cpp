@@ -46,20 +46,23 @@ double Floors::of(std::size_t pair) {
 
 double Floors::of_activation(std::size_t pair) {
   const Key& key = alignment_.pairs[pair].key;
-  const auto largest = siblings_.find({parent_of(key.module), key.microbatch});
-  if (largest == siblings_.end()) return 0;
   const double elements = static_cast<double>(measured_[pair].total.count);
-  return limits_.sibling_floor * limits_.tensors[pair].epsilon * largest->second *
+  return limits_.sibling_floor * limits_.tensors[pair].epsilon * largest_sibling(key) *
          std::sqrt(elements);
 }
 
+double Floors::largest_sibling(const Key& gradient) const {
+  const auto largest = siblings_.find({parent_of(gradient.module), gradient.microbatch});
+  return largest == siblings_.end() ? 0 : largest->second;
+}
+
 double Floors::of_parameter(std::size_t pair) {
-  const std::optional<double> terms = terms_of(alignment_.pairs[pair].key);
+  const std::optional<double> terms = terms_of(alignment_.pairs[pair].key, Size::made_of);
   if (!terms) return 0;
   return limits_.parameter_floor * limits_.tensors[pair].epsilon * *terms * unit();
 }
 
-std::optional<double> Floors::terms_of(const Key& gradient) {
+std::optional<double> Floors::terms_of(const Key& gradient, Size size) {
   Key call;
   call.iteration = gradient.iteration;
   call.phase = Phase::backward;
@@ -74,7 +77,7 @@ std::optional<double> Floors::terms_of(const Key& gradient) {
     const Key& key = found->first;
     if (key.module != call.module || key.slot != "grad_output.0") continue;
     if (local && key.microbatch != gradient.microbatch) continue;
-    const double terms = terms_of_call(key, weight);
+    const double terms = terms_of_call(key, weight, size);
     squares += terms;
     any = any || terms > 0;
   }
@@ -82,8 +85,9 @@ std::optional<double> Floors::terms_of(const Key& gradient) {
   return std::sqrt(squares);
 }
 
-// Sum over tokens of |dy|^2 |x|^2; |x| is 1 for biases, norms and embeddings.
-double Floors::terms_of_call(const Key& call, bool weight) {
+// Sum over tokens of |dy|^2 |x|^2; |x| is 1 for biases, norms and embeddings. A dy that cancelled
+// itself, as that of attention's keys, has the rounding of what its siblings are the size of.
+double Floors::terms_of_call(const Key& call, bool weight, Size size) {
   const LogicalTensor& gradient = reference_.tensors.at(call);
   if (!readable(gradient)) return 0;
   const std::vector<double> dy = squares_of_rows(gradient);
@@ -94,9 +98,13 @@ double Floors::terms_of_call(const Key& call, bool weight) {
     mean = 0;
     for (const double square : x) mean += square / static_cast<double>(x.size());
   }
+  const double width = dy.empty() ? 0
+                                  : static_cast<double>(element_count(gradient.shape)) /
+                                        static_cast<double>(dy.size());
+  const double sibling = size == Size::made_of ? largest_sibling(call) : 0;
   double sum = 0;
   for (std::size_t row = 0; row < dy.size(); ++row) {
-    sum += dy[row] * (x.size() == dy.size() ? x[row] : mean);
+    sum += (dy[row] + width * sibling * sibling) * (x.size() == dy.size() ? x[row] : mean);
   }
   return sum;
 }
@@ -131,7 +139,7 @@ double Floors::unit() {
   std::vector<double> ratios;
   const std::size_t step = std::max<std::size_t>(1, weights.size() / kUnitSamples);
   for (std::size_t i = 0; i < weights.size(); i += step) {
-    const auto terms = terms_of(alignment_.pairs[weights[i]].key);
+    const auto terms = terms_of(alignment_.pairs[weights[i]].key, Size::own);
     if (terms && *terms > 0) ratios.push_back(norm_of(measured_[weights[i]]) / *terms);
   }
   unit_ = 1;

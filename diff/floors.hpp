@@ -29,9 +29,12 @@ class Floors {
  private:
   [[nodiscard]] double of_parameter(std::size_t pair);
   [[nodiscard]] double of_activation(std::size_t pair);
+  // What dy is taken for: itself, or with the terms that it was itself made of.
+  enum class Size : std::uint8_t { own, made_of };
   // sqrt(sum over tokens of |dy|^2 |x|^2) of a parameter's gradient.
-  [[nodiscard]] std::optional<double> terms_of(const Key& gradient);
-  [[nodiscard]] double terms_of_call(const Key& call, bool weight);
+  [[nodiscard]] std::optional<double> terms_of(const Key& gradient, Size size);
+  [[nodiscard]] double terms_of_call(const Key& call, bool weight, Size size);
+  [[nodiscard]] double largest_sibling(const Key& gradient) const;  // RMS; 0: there is none
   [[nodiscard]] const LogicalTensor* input_of(const Key& call) const;
   [[nodiscard]] double unit();
 

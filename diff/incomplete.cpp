@@ -45,6 +45,11 @@ class Examination {
         died.push_back(rank.rank);
       }
       if (rank.degraded) degraded(rank);
+      for (const Event& event : rank.events) {
+        if (event.what != "exception") continue;
+        if (event.where != "iteration " + std::to_string(iteration_)) continue;
+        add({rank.rank}, "ended in iteration " + std::to_string(iteration_) + " by " + event.why);
+      }
     }
     add(without, "have no segment of iteration " + std::to_string(iteration_));
     add(died, "ended before iteration " + std::to_string(iteration_) + " did");
@@ -88,6 +93,18 @@ class Examination {
 };
 
 }  // namespace
+
+std::vector<std::string> unrecorded_updates(const Trace& trace, const std::string& side) {
+  std::vector<std::string> doubts;
+  for (const RankInfo& rank : trace.ranks()) {
+    for (const Event& event : rank.events) {
+      if (event.where != "optimizer") continue;
+      doubts.push_back("the optimizer of rank " + std::to_string(rank.rank) + " of the " + side +
+                       ": " + event.why);
+    }
+  }
+  return doubts;
+}
 
 std::vector<Finding> trace_findings(const Trace& trace, const std::string& side,
                                     std::int64_t iteration) {

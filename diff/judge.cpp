@@ -15,6 +15,8 @@
 namespace ttrace {
 namespace {
 
+constexpr double kLargestStray = 2;  // of updates: Adam's are the learning rate at the most
+
 double score_of(double error, double limit) {
   if (error == 0) return 0;
   if (!(limit > 0) || std::isnan(error)) return kHugeScore;
@@ -61,8 +63,13 @@ class Judge {
   void judge_pair(std::size_t i) {
     const Pair& pair = alignment_.pairs[i];
     if (pair.same_as != kNoPair || judge_split_loss(i) || judge_sum(i)) return;
-    report_problems(i);
     compare_flags(i);
+    judge_measured(i);
+    report_problems(i);
+  }
+
+  void judge_measured(std::size_t i) {
+    const Pair& pair = alignment_.pairs[i];
     const PairMetrics& metrics = measured_[i];
     Outcome& outcome = outcomes_[i];
     switch (metrics.evidence) {
@@ -156,7 +163,9 @@ class Judge {
     add(i, FindingKind::not_equal, kHugeScore,
         std::to_string(total.unequal) + " of " + std::to_string(total.count) +
             " elements differ, none may" +
-            (weights ? ": the runs do not start from the same parameters" : ""));
+            (weights ? ": the runs do not start from the same parameters; ttrace-capture "
+                       "--init-from REFERENCE gives the candidate the reference's"
+                     : ""));
   }
 
   static double relative(double error, const Metrics& total) {
@@ -227,10 +236,15 @@ class Judge {
     const Metrics& total = measured_[i].total;
     const std::size_t gradient = gradient_of(key);
     UpdateTensors tensors{alignment_.pairs[i].reference, alignment_.pairs[i].candidate,
-                          before_step(key), nullptr};
+                          before_step(key), nullptr, nullptr};
     AccumulateUpdate accumulate;
+    accumulate.own_epsilon = limits_.tensors[i].own_epsilon;
+    if (tensors.before != nullptr) {
+      accumulate.before_epsilon = std::max(accumulate.own_epsilon, epsilon(tensors.before->dtype));
+    }
     if (gradient != kNoPair) {
       tensors.gradient = alignment_.pairs[gradient].reference;
+      tensors.candidate_gradient = alignment_.pairs[gradient].candidate;
       const Metrics& of_gradient = measured_[gradient].total;
       const double count = static_cast<double>(std::max<std::uint64_t>(1, of_gradient.count));
       accumulate.gradient_error =
@@ -245,6 +259,7 @@ class Judge {
       return settle(i, std::sqrt(total.sums.error_squares), (relative_limit + own) * norm, norm);
     }
     outcome.excluded = masked->excluded;
+    judge_left_out(i, *masked, gradient);
     settle(i, std::sqrt(masked->error_squares),
            std::hypot(relative_limit * std::sqrt(masked->update_squares),
                       std::sqrt(masked->allowed_squares)) +
@@ -255,6 +270,22 @@ class Judge {
         "left out", std::to_string(masked->excluded) + " of " +
                         std::to_string(masked->excluded + masked->kept) +
                         " elements, whose gradient is within its own rounding");
+  }
+
+  // An update grows with its gradient at most, and the gradient may be off by the threshold.
+  void judge_left_out(std::size_t i, const UpdateSums& sums, std::size_t gradient) {
+    if (sums.without_gradient > 0) {
+      add(i, FindingKind::not_equal, kHugeScore,
+          std::to_string(sums.without_gradient) +
+              " elements differ that have no gradient (exactly 0) in either run");
+    }
+    const double growth = 1 + limits_.update_mask * outcomes_[gradient].limit;
+    const double most = kLargestStray * growth * sums.largest_update;
+    if (sums.largest_excluded <= most) return;
+    add(i, FindingKind::over_limit, score_of(sums.largest_excluded, most),
+        "an element whose gradient is within its rounding moved by " +
+            short_number(sums.largest_excluded) + ", the largest update of the reference is " +
+            short_number(sums.largest_update));
   }
 
   // The reference's value that the step changed; a master's own, if it was captured.
@@ -295,16 +326,26 @@ class Judge {
     return limits_.tensors[i].rule == Rule::update ? limits_.tensors[i].own_epsilon : 0;
   }
 
-  // What the placement of either side could not prove.
+  // What the placement of either side could not prove, before what was measured.
   void report_problems(std::size_t i) {
     const Pair& pair = alignment_.pairs[i];
+    std::vector<Finding>& findings = outcomes_[i].findings;
+    std::vector<Finding> problems;
     for (const LogicalTensor* side : {pair.reference, pair.candidate}) {
       for (Finding problem : side->problems) {
+        // That a sum is wrong says more than that nobody has made it yet.
+        if (!findings.empty() && problem.kind == FindingKind::partial_incomplete &&
+            all_addends(*side))
+          continue;
         if (side == pair.reference) problem.message = "in the reference: " + problem.message;
-        if (problem.kind == FindingKind::replica_conflict) add_copies(measured_[i], problem);
-        outcomes_[i].findings.push_back(std::move(problem));
+        if (problem.kind == FindingKind::replica_conflict) {
+          add_copies(measured_[i], outcomes_[i].limit, problem);
+        }
+        problems.push_back(std::move(problem));
       }
     }
+    findings.insert(findings.begin(), std::move_iterator(problems.begin()),
+                    std::move_iterator(problems.end()));
   }
 
   void compare_flags(std::size_t i) {

@@ -60,8 +60,12 @@ void accept_completed_sums(const Alignment& alignment, std::vector<Outcome>& out
 // Adds what explains an error: factor, odd ranks and their boxes, worst element, histogram.
 void add_evidence(const Pair& pair, const PairMetrics& metrics, double limit, Finding& finding);
 
-// Where replicas are unlike each other: how far each rank is from the reference.
-void add_copies(const PairMetrics& metrics, Finding& finding);
+// Where replicas are unlike each other: how far each rank is from the reference, and which of them
+// are within the limit, if some are.
+void add_copies(const PairMetrics& metrics, double limit, Finding& finding);
+
+// Every coordinate of the axes to be added over is there.
+[[nodiscard]] bool all_addends(const LogicalTensor& tensor);
 
 [[nodiscard]] std::string short_number(double value);  // three digits
 

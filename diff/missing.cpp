@@ -103,10 +103,11 @@ std::string describe(const Group& group, const std::vector<const Key*>& keys,
 
 }  // namespace
 
-std::string reason_in_events(const Trace& trace, const std::string& module) {
+std::string reason_in_events(const Trace& trace, const Key& key) {
   for (const RankInfo& rank : trace.ranks()) {
     for (const Event& event : rank.events) {
-      if (event.where != module && event.where.find(module) == std::string::npos) continue;
+      const bool whole_phase = event.where == name_of(key.phase);
+      if (!whole_phase && event.where.find(key.module) == std::string::npos) continue;
       return event.what + ": " + event.why;
     }
   }
@@ -133,7 +134,7 @@ std::vector<Finding> collapse(const OneSided& one_sided, const Flow& flow) {
     finding.message = describe(group, keys, one_sided);
     finding.evidence = {{"tensors", std::to_string(keys.size())},
                         {"first", to_string(*keys.front())}};
-    const std::string reason = reason_in_events(*one_sided.lacking, finding.key.module);
+    const std::string reason = reason_in_events(*one_sided.lacking, finding.key);
     if (!reason.empty()) finding.evidence.emplace_back("reason", reason);
     findings.push_back(std::move(finding));
   }

@@ -35,6 +35,7 @@ class Promises {
       if (key.phase == Phase::forward && !is_input(key)) outputs_.insert(key.module);
       if (key.phase != Phase::forward) slots_.insert({key.phase, key.module + "/" + key.slot});
       if (shards.front().record->flags & kFlagNoGradient) no_gradient_.insert(key.module);
+      trains_ = trains_ || key.phase > Phase::forward;
     }
   }
 
@@ -60,7 +61,7 @@ class Promises {
                                            });
     for (const auto& [name, info] : all) {
       parameter(Phase::param, name, "value");
-      if (!info.trainable) continue;
+      if (!info.trainable || !trains_) continue;
       if (no_gradient_.count(name) == 0) parameter(Phase::grad, name, "reduced");
       parameter(Phase::step, name, "param");
     }
@@ -75,7 +76,7 @@ class Promises {
   void add(Key key, const std::string& otherwise) {
     if (!matches(filter_, key)) return;
     ++alignment_.expected[static_cast<std::size_t>(key.phase)];
-    const std::string reason = reason_in_events(trace_, key.module);
+    const std::string reason = reason_in_events(trace_, key);
     alignment_.not_captured.push_back({std::move(key), reason.empty() ? otherwise : reason});
   }
 
@@ -86,6 +87,7 @@ class Promises {
   std::set<std::string> outputs_;  // modules with an output
   std::set<std::pair<Phase, std::string>> slots_;
   std::set<std::string> no_gradient_;  // parameters whose gradient was None at the step
+  bool trains_ = false;                // there is more than forward passes
 };
 
 }  // namespace

@@ -59,6 +59,8 @@ struct LaterIteration {
   std::map<Phase, Largest> largest;
 };
 
+enum class Verdict : std::uint8_t { same, differs, trouble };
+
 struct Report {
   std::string reference, candidate;  // paths
   std::int64_t iteration = 0;
@@ -71,6 +73,7 @@ struct Report {
   std::map<std::string, ModuleSource> sources;  // of the modules that findings name
   std::array<PhaseReport, kPhaseCount> phases;
   std::vector<NotCaptured> not_captured;
+  std::vector<std::string> doubts;  // updates that a run made and could not record
   Seeds seeds;
   std::vector<LayoutLine> layouts;
   std::vector<TensorLine> tensors;
@@ -80,7 +83,11 @@ struct Report {
   std::uint64_t excluded = 0;     // elements of updates
   std::uint64_t nan_on_both = 0;  // elements
 
-  [[nodiscard]] bool same() const { return findings.empty(); }
+  // Trouble: there is no finding, but no output of any module was compared, or nothing of the
+  // update of some trainable parameter.
+  [[nodiscard]] Verdict verdict() const;
+  [[nodiscard]] bool same() const { return verdict() == Verdict::same; }
+  [[nodiscard]] std::string untested() const;  // what, and what to do about it; "" when nothing is
   [[nodiscard]] std::uint64_t compared() const;
   [[nodiscard]] std::uint64_t expected() const;
   [[nodiscard]] std::uint64_t inherited() const;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The report for programs: docs/report.md is its schema and changes with it.
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "diff/judge.hpp"
@@ -39,7 +40,7 @@ Json finding_json(const OrderedFinding& entry) {
 }
 
 Json first_json(const Report& report) {
-  if (report.same()) return nullptr;
+  if (report.findings.empty()) return nullptr;
   const Finding& finding = report.findings.front().finding;
   Json json = place_of(finding.key);
   json["score"] = finding.score;
@@ -140,7 +141,9 @@ std::string dump(const Json& json) {
 }  // namespace
 
 std::string report_as_json(const Report& report) {
-  Json json = document(report.same() ? "same" : "differs");
+  constexpr std::array kVerdicts = {"same", "differs", "trouble"};
+  Json json = document(kVerdicts[static_cast<std::size_t>(report.verdict())]);
+  if (report.verdict() == Verdict::trouble) json["message"] = report.untested();
   json["reference"] = report.reference;
   json["candidate"] = report.candidate;
   json["iteration"] = report.iteration;

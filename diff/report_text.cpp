@@ -16,8 +16,8 @@ std::string grouped(std::uint64_t value) {
   return text;
 }
 
-std::string plural(std::uint64_t count, const std::string& noun) {
-  return grouped(count) + " " + noun + (count == 1 ? "" : "s");
+std::string plural(std::uint64_t count, const std::string& noun, const std::string& ending = "s") {
+  return grouped(count) + " " + noun + (count == 1 ? "" : ending);
 }
 
 std::string where_text(const OrderedFinding& entry) {
@@ -61,7 +61,7 @@ class TextReport {
 
   std::string run() {
     verdict();
-    if (!report_.same()) findings();
+    if (report_.verdict() == Verdict::differs) findings();
     coverage();
     missing();
     seeds();
@@ -79,7 +79,11 @@ class TextReport {
   }
 
   void verdict() {
-    if (report_.same()) {
+    if (report_.verdict() == Verdict::trouble) {
+      line(colored("cannot tell", "1;31") + ": " + report_.untested());
+      return;
+    }
+    if (report_.verdict() == Verdict::same) {
       std::uint64_t equal = 0;
       for (const PhaseReport& phase : report_.phases) equal += phase.equal;
       line(colored("same", "1;32") + ", up to round-off: " + grouped(report_.compared()) + " of " +
@@ -178,13 +182,17 @@ class TextReport {
     const std::size_t count = report_.not_captured.size();
     if (count == 0) return;
     line("\nexpected, but captured by neither run: " + grouped(count));
-    const std::size_t top = options_.verbose ? count : options_.top;
-    for (std::size_t i = 0; i < count && i < top; ++i) {
-      const NotCaptured& entry = report_.not_captured[i];
-      line("  " + std::string(name_of(entry.key.phase)) + "/" + entry.key.module + "/" +
-           entry.key.slot + ": " + entry.reason);
+    std::map<std::string, std::vector<const NotCaptured*>> reasons;
+    for (const NotCaptured& entry : report_.not_captured) reasons[entry.reason].push_back(&entry);
+    for (const auto& [reason, entries] : reasons) {
+      line("  " + reason + ":");
+      const std::size_t top = options_.verbose ? entries.size() : options_.top;
+      for (std::size_t i = 0; i < entries.size() && i < top; ++i) {
+        const Key& key = entries[i]->key;
+        line("    " + std::string(name_of(key.phase)) + "/" + key.module + "/" + key.slot);
+      }
+      if (entries.size() > top) line("    and " + grouped(entries.size() - top) + " more (-v)");
     }
-    if (count > top) line("  and " + grouped(count - top) + " more (-v)");
   }
 
   void seeds() {
@@ -195,8 +203,7 @@ class TextReport {
       kinds[short_number(seed.factor) + " = " + meaning].push_back(microbatch);
     }
     for (const auto& [kind, microbatches] : kinds) {
-      line("gradient seed " + kind + " in " + plural(microbatches.size(), "micro-batch") +
-           (microbatches.size() == 1 ? "" : "es") +
+      line("gradient seed " + kind + " in " + plural(microbatches.size(), "micro-batch", "es") +
            ": the loss of a micro-batch is divided by counts that depend on the layout; taken out "
            "of activations' gradients, not of reduced ones");
     }

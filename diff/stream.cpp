@@ -221,13 +221,15 @@ void add_norms(const std::vector<Source>& sources, double& squares, std::uint64_
   }
 }
 
+bool has_sums(const std::vector<Source>& sources) {
+  return std::any_of(sources.begin(), sources.end(),
+                     [](const Source& source) { return source.shards.size() > 1; });
+}
+
 PairMetrics compare_digests(const std::vector<Source>& reference,
                             const std::vector<Source>& candidate, RecordKind kept,
                             PairMetrics result) {
-  const auto summed = [](const Source& source) { return source.shards.size() > 1; };
-  const bool partial = std::any_of(reference.begin(), reference.end(), summed) ||
-                       std::any_of(candidate.begin(), candidate.end(), summed);
-  if (kept != RecordKind::stats || partial) {
+  if (kept != RecordKind::stats || has_sums(reference) || has_sums(candidate)) {
     result.evidence = Evidence::nothing;
     return result;
   }
@@ -246,9 +248,10 @@ PairMetrics compare_digests(const std::vector<Source>& reference,
 PairMetrics measure(const LogicalTensor& reference, const LogicalTensor& candidate,
                     const Backend& backend, const MeasureOptions& options) {
   PairMetrics result;
-  result.type = common_type(reference.dtype, candidate.dtype).value_or(DType::float64);
   const std::vector<Source> left = sources_of(reference);
   const std::vector<Source> right = sources_of(candidate);
+  result.type = common_type(reference.dtype, candidate.dtype).value_or(DType::float64);
+  if (has_sums(left) || has_sums(right)) result.type = sum_type(result.type);
   // A factor to take out makes equal bytes unequal values.
   const bool by_hash = options.scale == 1 && options.sample == 0;
   const auto twin_of = [&](const Source& source) {

@@ -3,6 +3,7 @@
 #include "diff/summary.hpp"
 
 #include <algorithm>
+#include <set>
 
 namespace ttrace {
 namespace {
@@ -106,6 +107,37 @@ void add_sources(const Trace& reference, Report& report) {
       }
     }
   }
+}
+
+std::string Report::untested() const {
+  const PhaseReport& forward = phases[static_cast<std::size_t>(Phase::forward)];
+  const bool no_output = forward.expected > 0 && forward.compared == 0;
+  // An update shows what its gradient was, so one of the two is enough.
+  const auto is_update = [](Phase phase) { return phase == Phase::grad || phase == Phase::step; };
+  std::set<std::string> parameters;
+  for (const NotCaptured& entry : not_captured) {
+    if (is_update(entry.key.phase)) parameters.insert(entry.key.module);
+  }
+  for (const TensorLine& line : tensors) {
+    if (is_update(line.key.phase) && line.compared) parameters.erase(line.key.module);
+  }
+  if (!no_output && parameters.empty()) {
+    return doubts.empty() ? "" : "no difference was found, but not all was seen: " + doubts.front();
+  }
+  std::string what = no_output ? "not one module output" : "";
+  if (!parameters.empty()) {
+    what += (no_output ? ", and neither" : "neither") + std::string(" gradient nor update of ") +
+            std::to_string(parameters.size()) + " trainable parameters, first `" +
+            *parameters.begin() + "`,";
+  }
+  return "no difference was found, but " + what +
+         " was compared: neither run captured it; capture more iterations where optimizers take "
+         "turns (ttrace-capture --iterations 0-1), or narrow what is expected with --filter";
+}
+
+Verdict Report::verdict() const {
+  if (!findings.empty()) return Verdict::differs;
+  return untested().empty() ? Verdict::same : Verdict::trouble;
 }
 
 std::uint64_t Report::compared() const {

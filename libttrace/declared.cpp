@@ -124,8 +124,9 @@ LayoutDecision undeclared(const std::vector<Shard>& shards) {
   const Record& first = *shards[0].record;
   for (const Shard& shard : shards) {
     if (shard.record->shape == first.shape && shard.record->hash == first.hash) continue;
-    return refuse("no layout is declared and " + std::to_string(shards.size()) +
-                  " shards differ: give --layout FILE or --like REFERENCE");
+    return refuse(
+        "no layout is declared and " + std::to_string(shards.size()) +
+        " shards differ: declare it in --layout FILE (or merge --like a reference of one rank)");
   }
   LayoutDecision decision;
   decision.layout.dims.resize(first.shape.size());
@@ -137,6 +138,21 @@ LayoutDecision undeclared(const std::vector<Shard>& shards) {
   decision.assumed = shards.size() > 1 && constant;
   if (decision.assumed) decision.reason += ", but constant: taken for copies";
   return decision;
+}
+
+// The layout speaks of some axes only: shards that differ along the others may be copies gone wrong
+// or parts, and nothing here can tell.
+bool differ_elsewhere(const Layout& layout, const std::vector<Shard>& shards) {
+  std::map<std::vector<std::uint64_t>, const Record*> firsts;
+  for (const Shard& shard : shards) {
+    std::vector<std::uint64_t> coords;
+    for (const std::string& axis : layout.axes) {
+      coords.push_back(position_on(shard.where, axis).coord);
+    }
+    const Record* first = firsts.emplace(std::move(coords), shard.record).first->second;
+    if (first->shape != shard.record->shape || first->hash != shard.record->hash) return true;
+  }
+  return false;
 }
 
 LayoutDecision decide(const Key& key, const std::vector<Shard>& shards,
@@ -155,6 +171,11 @@ LayoutDecision decide(const Key& key, const std::vector<Shard>& shards,
     if ((*agreed)->dims.size() == rule->dims.size()) {
       decision.layout.global_shape = (*agreed)->global_shape;
     }
+  }
+  if (!decision.layout.axes.empty() && differ_elsewhere(decision.layout, shards)) {
+    return refuse("the declared layout \"" + to_string(decision.layout) +
+                  "\" does not say how shards differ over the other ranks: declare it in --layout "
+                  "FILE (or merge --like a reference of one rank)");
   }
   const auto shape = global_shape_of(decision.layout, shards, declarations);
   if (const auto* refusal = std::get_if<Refusal>(&shape)) return refuse(refusal->why);

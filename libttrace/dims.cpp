@@ -203,6 +203,7 @@ Layout layout_from_object(const nlohmann::json& object) {
     layout.flat = FlatRange{shape_from(flat.at("shape")), count_from(flat.at("start")),
                             count_from(flat.at("count"))};
   }
+  if (object.contains("axes")) layout.axes = object.at("axes").get<std::vector<std::string>>();
   layout.source = object.value("source", "");
   return layout;
 }
@@ -247,6 +248,7 @@ std::string layout_to_json(const Layout& layout) {
                       {"start", layout.flat->start},
                       {"count", layout.flat->count}};
   }
+  if (!layout.axes.empty()) object["axes"] = layout.axes;
   if (!layout.source.empty()) object["source"] = layout.source;
   return object.dump();
 }

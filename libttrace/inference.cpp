@@ -162,6 +162,7 @@ class LayoutInference {
       Declaration declaration = declarations_.of(*key, shards);
       if (!declaration.conflict.empty()) report_.conflict(*key, declaration.conflict);
       if (repeats_misfit(*key, declaration)) declaration.layout.reset();
+      if (reference != nullptr) complete(declaration, reference->shape, shards.front().where);
       if (reference == nullptr || declaration.flat ||
           (declaration.layout && !declaration.layout->partial.empty())) {
         take_declaration(*key, reference);
@@ -179,7 +180,8 @@ class LayoutInference {
   // What content cannot check: flat pieces, sums still to be made, tensors the reference lacks.
   void take_declaration(const Key& key, const LogicalTensor* reference) {
     const std::vector<Shard>& shards = candidate_.at(key);
-    const Declaration declaration = declarations_.of(key, shards);
+    Declaration declaration = declarations_.of(key, shards);
+    if (reference != nullptr) complete(declaration, reference->shape, shards.front().where);
     LayoutDecision& decision = decisions_[key];
     decision.known = false;
     decision.reason = "the reference has no such tensor";

@@ -59,6 +59,49 @@ std::string starred(std::string_view module) {
   }
 }
 
+std::vector<MeshAxis> axes_not_in(const std::vector<std::string>& axes, const Coordinates& where) {
+  std::vector<MeshAxis> others;
+  for (const auto& [name, position] : where) {
+    const bool known = std::find(axes.begin(), axes.end(), name) != axes.end();
+    if (!known && position.size > 1) others.push_back({name, position.size});
+  }
+  return others;
+}
+
+void complete(Declaration& declaration, const Shape& reference, const Coordinates& where) {
+  if (!declaration.layout || declaration.layout->axes.empty()) return;
+  Layout& layout = *declaration.layout;
+  const std::vector<MeshAxis> others = axes_not_in(layout.axes, where);
+  if (!layout.global_shape || *layout.global_shape == reference) return;
+  const Shape& shape = *layout.global_shape;
+
+  // Sets of axes whose size is what one dimension lacks.
+  std::vector<std::pair<std::size_t, std::size_t>> fits;  // dimension, set
+  for (std::size_t dim = 0; shape.size() == reference.size() && dim < shape.size(); ++dim) {
+    Shape grown = shape;
+    for (std::size_t set = 1; set < std::size_t{1} << std::min<std::size_t>(others.size(), 16);
+         ++set) {
+      grown[dim] = shape[dim];
+      for (std::size_t i = 0; i < others.size(); ++i) {
+        if (set >> i & 1) grown[dim] *= others[i].size;
+      }
+      if (grown == reference) fits.emplace_back(dim, set);
+    }
+  }
+  if (fits.size() != 1) {
+    if (layout.partial.empty()) declaration.layout.reset();
+    return;
+  }
+  const auto [dim, set] = fits.front();
+  std::vector<Cut> cuts;
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    if (set >> i & 1) cuts.push_back({others[i].name, CutKind::shard, 1, {}});
+  }
+  layout.dims[dim].insert(layout.dims[dim].begin(), cuts.begin(), cuts.end());
+  layout.global_shape = reference;
+  layout.axes.clear();
+}
+
 const Layout* Declarations::of(const Shard& shard) {
   const std::int32_t row = shard.record->layout;
   if (row == kNoLayout) return nullptr;

@@ -24,6 +24,11 @@ struct Declaration {
   std::string conflict;          // not empty: the ranks declare different layouts
 };
 
+// A tensor that a part of the mesh shares, say tensor parallel ranks, may be cut over the rest, say
+// the batch over data parallel ranks. Adds those cuts where the reference's shape leaves no choice;
+// otherwise forgets a declaration that content can do without.
+void complete(Declaration& declaration, const Shape& reference, const Coordinates& where);
+
 class Declarations {
  public:
   explicit Declarations(const std::vector<LayoutRule>& rules) : rules_(rules) {}

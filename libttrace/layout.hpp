@@ -60,6 +60,9 @@ struct Layout {
   std::optional<std::pair<std::size_t, std::size_t>> swapped;
   std::optional<Shape> global_shape;  // as declared; inference knows it from the reference
   std::optional<FlatRange> flat;
+  // As declared: the axes it speaks of, when these are not all. Along the others the tensor may be
+  // cut once more, and `global_shape` is that of one of their coordinates.
+  std::vector<std::string> axes;
   std::string source;  // "dtensor", "megatron", "file", "program", "inferred"
   friend bool operator==(const Layout&, const Layout&) = default;
 };

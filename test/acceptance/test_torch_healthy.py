@@ -13,6 +13,8 @@ LAYOUTS = {
     "tp2": (2, ["--tp", "2"]),
     "tp2-sp": (2, ["--tp", "2", "--sp"]),
     "fsdp2": (2, ["--dp", "2", "--fsdp"]),
+    "dp2-tp2": (4, ["--dp", "2", "--tp", "2"]),
+    "dp2-tp2-sp-fsdp2": (4, ["--dp", "2", "--tp", "2", "--sp", "--fsdp"]),
     "checkpoint": (1, ["--checkpoint", "non-reentrant"]),
 }
 

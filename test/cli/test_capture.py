@@ -90,10 +90,14 @@ class ExitCodes(Capture):
 
     def test_mistakes_on_the_command_line_are_2(self):
         for options in (["--iterations", "x"], ["--ring", "64Q"], ["--what", "everything"],
-                        ["--init-from", "seed:"], ["--no-such-option"]):
+                        ["--init-from", "seed:"], ["--no-such-option"], ["--filter"],
+                        ["--layout", self.folder / "none"], ["--install-pth", "/no/python"]):
             with self.subTest(options):
-                self.assertEqual(self.capture("true", options=options).returncode, 2)
+                done = self.capture("touch", self.folder / "ran", options=options)
+                self.assertEqual(done.returncode, 2)
+                self.assertRegex(done.stderr, r"\Attrace-capture: [^\n]+, [^\n]+\n\Z")
                 self.assertFalse(self.trace.exists())
+                self.assertFalse((self.folder / "ran").exists())
         done = subprocess.run([CAPTURE, "-o", self.trace], capture_output=True, text=True)
         self.assertEqual(done.returncode, 2)
         self.assertIn("no command", done.stderr)
@@ -148,6 +152,33 @@ class Directory(Capture):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("forward          655.4 KB", done.stdout)
         self.assertEqual(list(self.trace.glob("rank*/*.h5")), [])
+
+    def records(self, *options):
+        """module -> kind, by the index."""
+        done = self.capture(CLIENT, "chosen", options=["--overwrite", *options])
+        self.assertEqual((done.returncode, done.stdout), (0, ""), done.stderr)
+        with self.segment() as segment:
+            names = [name.decode() for name in segment["names"][()]]
+            return {names[row["module"]]: int(row["kind"]) for row in segment["index"][()]}
+
+    def test_filters_and_kinds_apply_to_c_programs_but_not_to_the_models_tokens(self):
+        full, stats, hashed = 0, 1, 2
+        self.assertEqual(self.records(), {"a.x": full, "a.y": full, "b.x": full, "@root": full})
+        self.assertEqual(self.records("--filter", "a.*"), {"a.x": full, "a.y": full, "@root": full})
+        self.assertEqual(self.records("--filter", "forward/*", "--filter", "!*/a.?/*"),
+                         {"b.x": full, "@root": full})
+        self.assertEqual(self.records("--filter", "nothing"), {"@root": full})
+        self.assertEqual(self.records("--what", "stats", "--filter", "!a.*"),
+                         {"b.x": stats, "@root": full})
+        self.assertEqual(self.records("--what", "hash"),
+                         {"a.x": hashed, "a.y": hashed, "b.x": hashed, "@root": full})
+
+    def test_estimates_count_what_options_let_through(self):
+        for options, words in ((["--filter", "a.*"], r"forward +16 B\n"),
+                               (["--what", "hash"], r"forward +8 B\n")):
+            done = self.capture(CLIENT, "chosen", options=["--overwrite", "--estimate", *options])
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertRegex(done.stdout, words)
 
     def test_the_printed_environment_captures_without_the_launcher(self):
         done = subprocess.run([CAPTURE, "-o", self.trace, "--print-env"], capture_output=True,

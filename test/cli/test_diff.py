@@ -216,6 +216,38 @@ class ExitCodes(DiffTest):
         report = self.report(self.reference, candidate, code=DIFFERS)
         self.assertEqual(report["first"]["kind"], "incomplete_trace")
 
+    def test_a_rank_whose_step_ended_in_an_exception(self):
+        events = [{"what": "exception", "where": "iteration 0", "why": "ValueError()", "count": 1}]
+        report = self.report(self.write("a.trace", step(), events=events),
+                             self.write("b.trace", step()), code=DIFFERS)
+        self.assertEqual(report["findings"][0]["kind"], "incomplete_trace")
+        self.assertIn("by ValueError()", report["findings"][0]["message"])
+
+    def test_an_optimizer_that_updates_what_nobody_sees(self):
+        events = [{"what": "not recorded", "where": "optimizer", "why": "it updates more",
+                   "count": 1}]
+        one = self.write("one.trace", step(), events=events)
+        self.assertIn("it updates more", self.report(one, one, code=TROUBLE)["message"])
+
+    def test_a_later_iteration_from_other_parameters_is_trouble(self):
+        later = json.loads(json.dumps(step()).replace("it0/", "it1/"))
+        drifted = copy.deepcopy(later)
+        for entry in drifted:
+            if "/param/" in entry["key"]:
+                entry["values"][0] = single(entry["values"][0] * (1 + 1e-6))
+        one, other = ({"rank": 0, "rank_json": rank_json(), "segments": [
+            {"iteration": 0, "records": step()}, {"iteration": 1, "records": records}]}
+            for records in (later, drifted))
+        traces = [self.write_ranks("one.trace", [one]), self.write_ranks("other.trace", [other])]
+        self.diff(*traces, code=SAME)
+        self.diff(traces[0], traces[0], "--iteration", 1, code=SAME)
+        self.assertIn("begins with other parameters",
+                      self.diff(*traces, "--iteration", 1, code=TROUBLE).stderr)
+        self.diff(*traces, "--iteration", 1, "--rel", "1e-5", code=SAME)
+
+    def test_no_limit(self):
+        self.diff(self.reference, self.reference, "--rel", "nan", code=TROUBLE)
+
     def test_no_common_iteration(self):
         records = json.loads(json.dumps(step()).replace("it0/", "it5/"))
         candidate = self.write_ranks("candidate.trace", [
@@ -332,6 +364,30 @@ class Report(DiffTest):
                          [{"phase": "forward", "module": "head", "slot": "output.0",
                            "reason": "hook failed: out of memory"}])
         self.assertIn("21 of 22", self.diff(one, one, code=SAME).stdout)
+
+    def test_updates_that_nobody_recorded_are_trouble(self):
+        passes = [entry for entry in step() if "/mb0/" in entry["key"] or "/param/" in entry["key"]]
+        one = self.write("one.trace", passes)
+        report = self.report(one, one, code=TROUBLE)
+        self.assertEqual(report["verdict"], "trouble")
+        self.assertIn("of 4 trainable parameters, first `embedding.weight`", report["message"])
+        self.assertIn("neither gradient nor update", self.diff(one, one, code=TROUBLE).stdout)
+        self.diff(one, one, "--filter", "*/forward/*", code=SAME)
+
+    def test_one_parameter_that_nobody_recorded_is_trouble(self):
+        kept = [entry for entry in step() if "head.weight" not in entry["key"]]
+        one = self.write("one.trace", kept)
+        self.assertIn("`head.weight`", self.diff(one, one, code=TROUBLE).stdout)
+        gradient = next(entry for entry in step() if entry["key"] == "it0/grad/head.weight/reduced")
+        two = self.write("two.trace", [*kept, gradient])
+        self.diff(two, two, code=SAME)
+
+    def test_forward_passes_alone_expect_no_updates(self):
+        passes = [entry for entry in step()
+                  if "/forward/" in entry["key"] or "/param/" in entry["key"]]
+        one = self.write("one.trace", passes)
+        coverage = self.report(one, one, code=SAME)["coverage"]
+        self.assertEqual(coverage["compared"], coverage["expected"])
 
     def test_later_iterations_are_shown_and_not_judged(self):
         later = json.loads(json.dumps(step()).replace("it0/", "it1/"))

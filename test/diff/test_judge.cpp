@@ -191,7 +191,7 @@ TEST_CASE("updates whose gradient is rounding are left out and counted, others a
   reference.set(kReduced, gradient);
   StepTrace flipped = reference;
   Tensor updated = reference.get(kUpdated);
-  updated.values[7] += 0.02f;
+  updated.values[7] = 2 * reference.get(kWeight).values[7] - updated.values[7];  // the other way
   flipped.set(kUpdated, updated);
 
   const Report report = compare_steps(reference, flipped);
@@ -203,6 +203,36 @@ TEST_CASE("updates whose gradient is rounding are left out and counted, others a
   flipped.set(kUpdated, updated);
   const Finding finding = only_finding(compare_steps(reference, flipped));
   CHECK(to_string(finding.key) == kUpdated);
+}
+
+TEST_CASE("an element that is left out may not go anywhere") {
+  StepTrace reference = step();
+  Tensor gradient = reference.get(kReduced);
+  gradient.values[7] = 1e-9f;
+  reference.set(kReduced, gradient);
+  StepTrace astray = reference;
+  Tensor updated = reference.get(kUpdated);
+  updated.values[7] = 123;  // all updates are 0.01
+  astray.set(kUpdated, updated);
+  const Finding finding = only_finding(compare_steps(reference, astray));
+  CHECK(to_string(finding.key) == kUpdated);
+  CHECK(finding.kind == FindingKind::over_limit);
+}
+
+TEST_CASE("where neither run has a gradient the update is the same computation") {
+  StepTrace reference = step();
+  Tensor gradient = reference.get(kReduced);
+  for (std::size_t i = 0; i < 16; ++i) gradient.values[i] = 0;  // a row that no token looked up
+  reference.set(kReduced, gradient);
+  StepTrace candidate = reference;
+  CHECK(compare_steps(reference, candidate).same());
+  Tensor updated = reference.get(kUpdated);
+  updated.values[3] += 0.005f;  // within the size of an update
+  candidate.set(kUpdated, updated);
+  const Finding finding = only_finding(compare_steps(reference, candidate));
+  CHECK(to_string(finding.key) == kUpdated);
+  CHECK(finding.kind == FindingKind::not_equal);
+  CHECK(finding.message.find("1 element") == 0);
 }
 
 TEST_CASE("an update that was not made is found") {

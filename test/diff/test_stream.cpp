@@ -50,9 +50,10 @@ void store_whole(Stored& stored, const Tensor& tensor) {
 using Cutter = std::function<Tensor(const Coordinates&)>;
 
 void store_cut(Stored& stored, const std::vector<std::pair<std::string, std::uint64_t>>& mesh,
-               const std::string& dims, const Cutter& cut) {
+               const std::string& dims, const Cutter& cut, DType dtype = DType::float32) {
   stored.builder.mesh(mesh);
   Field field = field_of(kKey);
+  field.dtype = dtype;
   field.layout = R"({"dims":")" + dims + R"("})";
   for (const auto& [rank, where] : stored.builder.places()) {
     stored.builder.add(rank, field, cut(where));
@@ -211,6 +212,34 @@ TEST_CASE("addends of a sum are added before they are compared") {
   CHECK(std::sqrt(measured.total.sums.error_squares / measured.total.sums.reference_squares) <
         2e-7);
   CHECK(measured.total.sums.reference_squares > 1);
+}
+
+TEST_CASE("sums of bfloat16 are compared in a type that holds them") {
+  // 400 elements of 2 bytes, whose sums are of 4. 255 + 254 has nine digits, bfloat16 eight.
+  const Shape shape{20, 20};
+  Tensor share{shape, std::vector<float>(400)}, rest = share, reference = share;
+  for (std::size_t i = 0; i < 400; ++i) {
+    share.values[i] = static_cast<float>(i % 256);
+    rest.values[i] = static_cast<float>(i % 255);
+    reference.values[i] = share.values[i] + rest.values[i];
+  }
+  Stored left("r.trace"), right("c.trace");
+  store_whole(left, reference);
+  store_cut(
+      right, {{"tp", 2}}, "s h partial(tp)",
+      [&](const Coordinates& where) { return where.at("tp").coord == 0 ? share : rest; },
+      DType::bfloat16);
+
+  const PairMetrics measured = measure(left.tensor, right.tensor, *kBackend);
+  CHECK(measured.type == DType::float32);
+  check(measured, reference, reference);
+
+  Stored narrow("n.trace");
+  store_cut(
+      narrow, {}, "s h", [&](const Coordinates&) { return share; }, DType::bfloat16);
+  const PairMetrics both = measure(narrow.tensor, right.tensor, *kBackend);
+  CHECK(both.type == DType::float32);
+  check(both, share, reference);
 }
 
 TEST_CASE("scalars and empty tensors are tensors") {

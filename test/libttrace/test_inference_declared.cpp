@@ -150,6 +150,30 @@ TEST_CASE("a local gradient declares its pending sum on top of its parameter's c
   CHECK(bench.layout("it0/mb0/grad/layers.0.fc1.weight/local") == "[tp:/2] - partial(dp)");
 }
 
+TEST_CASE("what tensor parallel ranks share may be a part of the batch") {
+  const std::string said = R"(,"shape":[8,2,32],"axes":["tp"],"source":"test"})";
+  const auto batch = [](const Tensor& tensor, const Coordinates& where) {
+    return part(tensor, 0, at(where, "dp"), 2);
+  };
+  Bench bench({{"dp", 2}, {"tp", 2}});
+  bench.add("it0/mb0/forward/fc2/output.0", random_tensor({16, 2, 32}, 30), batch,
+            R"_({"dims":"- - - partial(tp)")_" + said);
+  bench.add("it0/mb0/forward/norm/output.0", random_tensor({16, 2, 32}, 31), batch,
+            R"({"dims":"- - -")" + said);
+  bench.add(
+      "it0/mb0/forward/fc1/output.0", constant_tensor({16, 2, 64}, 0),
+      [&](const Tensor& tensor, const Coordinates& where) {
+        return part(batch(tensor, where), 2, at(where, "tp"), 2);
+      },
+      R"({"dims":"- - [tp]","shape":[8,2,64],"axes":["tp"],"source":"test"})");
+
+  CHECK(bench.layout("it0/mb0/forward/fc2/output.0") == "[dp] - - partial(tp)");
+  CHECK(bench.layout("it0/mb0/forward/norm/output.0") == "[dp] - -");
+  CHECK(bench.layout("it0/mb0/forward/fc1/output.0") == "[dp] - [tp]");
+  CHECK(bench.decision("it0/mb0/forward/fc1/output.0").reason == "declared (test)");
+  CHECK(bench.inference.findings.empty());
+}
+
 TEST_CASE("what the reference lacks keeps its declared layout") {
   Bench bench({{"tp", 2}});
   bench.add_shards(kWeight, random_tensor({64, 32}, 22), cut(0, "tp"),

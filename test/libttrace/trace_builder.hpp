@@ -160,6 +160,8 @@ class TraceBuilder {
       store<std::int64_t>(tensor, stored.bytes);
     } else if (field.dtype == DType::boolean) {
       store<bool>(tensor, stored.bytes);
+    } else if (field.dtype == DType::bfloat16) {
+      store_bfloat16(tensor, stored.bytes);
     } else {
       store<float>(tensor, stored.bytes);
     }
@@ -189,6 +191,14 @@ class TraceBuilder {
       const Element element = static_cast<Element>(value);
       const auto* first = reinterpret_cast<const std::byte*>(&element);
       bytes.insert(bytes.end(), first, first + sizeof element);
+    }
+  }
+
+  // Of values that bfloat16 holds: the upper half of a float32.
+  static void store_bfloat16(const Tensor& tensor, std::vector<std::byte>& bytes) {
+    for (const float value : tensor.values) {
+      const auto* half = reinterpret_cast<const std::byte*>(&value) + 2;
+      bytes.insert(bytes.end(), half, half + 2);
     }
   }
 
