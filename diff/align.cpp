@@ -203,7 +203,26 @@ class Aligner {
     }
   }
 
+  // No hook runs inside a region that one of the runs compiled. Its parameters are seen all the
+  // same.
+  bool leave_to_compiler(FindingKind kind, const Key& key, const Side& lacking) {
+    if (key.phase != Phase::forward && key.phase != Phase::backward) return false;
+    for (const RankInfo& rank : lacking.trace->ranks()) {
+      for (const Event& event : rank.events) {
+        if (event.what != "compiled") continue;
+        if (event.where != kRootModule && !lies_in(key.module, event.where)) continue;
+        if (kind == FindingKind::missing) {
+          result_.not_captured.push_back({key, "compiled in the candidate: " + event.why});
+        }
+        return true;
+      }
+    }
+    return false;
+  }
+
   void one_sided(FindingKind kind, std::vector<Key> keys, const Side& owner, const Side& lacking) {
+    const auto compiled = [&](const Key& key) { return leave_to_compiler(kind, key, lacking); };
+    keys.erase(std::remove_if(keys.begin(), keys.end(), compiled), keys.end());
     const OneSided group{kind, std::move(keys), &lacking.groups, owner.trace, lacking.trace};
     for (Finding& finding : collapse(group, flow_)) result_.findings.push_back(std::move(finding));
   }

@@ -26,7 +26,7 @@ struct Pair {
   std::string note;  // how it came to be a pair, where that is not plain
 };
 
-// Expected, but captured by neither side.
+// Expected, but captured by neither side, or left out by the candidate with a good reason.
 struct NotCaptured {
   Key key;
   std::string reason;

@@ -29,6 +29,9 @@ struct CompareOptions {
 
 // What is wrong with a trace as a whole: ranks and segments that are not there, ranks that died or
 // were degraded (incomplete.cpp).
+// Why a run may lack tensors: its command failed, or its capture was told to leave some out.
+[[nodiscard]] std::vector<std::pair<std::string, std::string>> circumstances(const Trace& trace);
+
 // What a run itself says of updates that it made and could not record.
 [[nodiscard]] std::vector<std::string> unrecorded_updates(const Trace& trace,
                                                           const std::string& side);

@@ -2,6 +2,7 @@
 // What is wrong with a trace as a whole. See compare.hpp.
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "diff/compare.hpp"
 
@@ -93,6 +94,21 @@ class Examination {
 };
 
 }  // namespace
+
+std::vector<std::pair<std::string, std::string>> circumstances(const Trace& trace) {
+  std::vector<std::pair<std::string, std::string>> found;
+  const auto json = nlohmann::json::parse(trace.json(), nullptr, false);
+  if (!json.is_object()) return found;
+  const auto code = json.find("exit_code");
+  if (code != json.end() && code->is_number_integer() && *code != 0) {
+    found.emplace_back("its command", "ended with exit code " + code->dump());
+  }
+  const auto filters = nlohmann::json::json_pointer("/options/filters");
+  if (json.contains(filters) && json.at(filters).is_array() && !json.at(filters).empty()) {
+    found.emplace_back("captured with", "--filter " + json.at(filters).dump());
+  }
+  return found;
+}
 
 std::vector<std::string> unrecorded_updates(const Trace& trace, const std::string& side) {
   std::vector<std::string> doubts;

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "diff/align.hpp"
+#include "diff/compare.hpp"
 
 namespace ttrace {
 namespace {
@@ -136,6 +137,9 @@ std::vector<Finding> collapse(const OneSided& one_sided, const Flow& flow) {
                         {"first", to_string(*keys.front())}};
     const std::string reason = reason_in_events(*one_sided.lacking, finding.key);
     if (!reason.empty()) finding.evidence.emplace_back("reason", reason);
+    for (auto& circumstance : circumstances(*one_sided.lacking)) {
+      finding.evidence.push_back(std::move(circumstance));
+    }
     findings.push_back(std::move(finding));
   }
   return findings;

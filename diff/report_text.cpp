@@ -181,7 +181,7 @@ class TextReport {
   void missing() {
     const std::size_t count = report_.not_captured.size();
     if (count == 0) return;
-    line("\nexpected, but captured by neither run: " + grouped(count));
+    line("\nexpected, but not captured: " + grouped(count));
     std::map<std::string, std::vector<const NotCaptured*>> reasons;
     for (const NotCaptured& entry : report_.not_captured) reasons[entry.reason].push_back(&entry);
     for (const auto& [reason, entries] : reasons) {

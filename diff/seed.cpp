@@ -28,6 +28,7 @@ std::map<std::string, double> axis_sizes(const Trace& trace) {
     for (const auto& [name, position] : rank.axes) {
       if (position.size > 1) sizes[name] = static_cast<double>(position.size);
     }
+    for (const auto& [name, size] : rank.merged) sizes[name] = static_cast<double>(size);
   }
   return sizes;
 }

@@ -179,6 +179,11 @@ RankDocument parse_rank_json(const std::string& text, const std::filesystem::pat
   info.world_size = document.at("world_size").number();
   info.degraded = optional_boolean(document, "degraded", false);
   if (document.has("axes")) read_axes(document.at("axes"), info);
+  if (document.has("merged")) {
+    document.at("merged").each_member([&](const std::string& name, const Node& size) {
+      info.merged.emplace(name, size.count());
+    });
+  }
   if (document.has("modules")) {
     document.at("modules").each_member([&](const std::string& name, const Node& module) {
       info.modules.emplace(name, read_module(module));

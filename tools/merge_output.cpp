@@ -74,6 +74,18 @@ Finding without_bytes(const LogicalTensor& tensor) {
   return finding;
 }
 
+// The mesh still explains factors that gradients carry.
+Json merged_axes(const Trace& trace) {
+  Json axes = Json::object();
+  for (const RankInfo& rank : trace.ranks()) {
+    for (const auto& [name, position] : rank.axes) {
+      if (position.size > 1) axes[name] = position.size;
+    }
+    for (const auto& [name, size] : rank.merged) axes[name] = size;
+  }
+  return axes;
+}
+
 Json merged_modules(const Trace& trace) {
   std::map<std::string, ModuleInfo> merged;
   for (const RankInfo& rank : trace.ranks()) {
@@ -203,6 +215,7 @@ std::string LogicalTraceWriter::rank_json() const {
                       {"host", host_name()},
                       {"pid", getpid()},
                       {"axes", Json::array()},
+                      {"merged", merged_axes(source_)},
                       {"groups", Json::object()},
                       {"modules", merged_modules(source_)},
                       {"parameters", std::move(parameters)},

@@ -79,6 +79,14 @@ class Runs(unittest.TestCase):
                       f"{text.stdout[-5000:]}\n{text.stderr[-2000:]}")
         return json.loads(done.stdout)
 
+    def check_bits(self, command):
+        """Two iterations print the same losses and norms, captured and not."""
+        plain = training_lines(run(command).stdout)
+        traced = training_lines(self.capture(f"bits {len(command)}", command,
+                                             ["--iterations", "0-1"]))
+        self.assertEqual(len(plain), 2, plain)
+        self.assertEqual(plain, traced)
+
     def check_same(self, report):
         self.assertEqual(report["verdict"], "same")
         self.assertIsNone(report["first"])

@@ -149,6 +149,31 @@ class ExitCodes(DiffTest):
                       self.diff(*traces, "--iteration", 1, code=TROUBLE).stderr)
         self.diff(*traces, "--iteration", 1, "--rel", "1e-5", code=SAME)
 
+    def test_a_region_that_the_candidate_compiled(self):
+        inner = "layers.0.fc"
+        kept = [entry for entry in step() if f"/{inner}/" not in entry["key"]]
+        events = [{"what": "compiled", "where": "layers.0", "why": "not seen", "count": 1}]
+        report = self.report(self.reference, self.write("c.trace", kept, events=events), code=SAME)
+        self.assertEqual({(entry["phase"], entry["module"])
+                          for entry in report["coverage"]["not_captured"]},
+                         {("forward", inner), ("backward", inner)})
+        # Without that reason, or in another region, it is missing.
+        self.diff(self.reference, self.write("m.trace", kept), code=DIFFERS)
+        events[0]["where"] = "layers.1"
+        self.diff(self.reference, self.write("o.trace", kept, events=events), code=DIFFERS)
+
+    def test_a_filtered_capture_is_told(self):
+        kept = [entry for entry in step() if "/forward/" in entry["key"]]
+        candidate = self.write_ranks("f.trace", [{"rank": 0, "rank_json": rank_json(), "segments": [
+            {"iteration": 0, "records": kept}]}])
+        document = json.loads((candidate / "trace.json").read_text())
+        document["options"] = {"filters": ["forward/*"]}
+        document["exit_code"] = 3
+        (candidate / "trace.json").write_text(json.dumps(document))
+        text = self.diff(self.reference, candidate, code=DIFFERS).stdout
+        self.assertIn('--filter ["forward/*"]', text)
+        self.assertIn("exit code 3", text)
+
     def test_no_limit(self):
         self.diff(self.reference, self.reference, "--rel", "nan", code=TROUBLE)
 

@@ -95,6 +95,7 @@ class MergeTest(unittest.TestCase):
         self.assertTrue(trace["logical"])
         self.assertEqual(trace["command"], ["known"])
         self.assertEqual((rank["rank"], rank["world_size"], rank["axes"]), (0, 1, []))
+        self.assertEqual(rank["merged"], {"dp": 2, "tp": 2})
         self.assertIn("layer.only0", rank["modules"])
         self.assertIn("layer.only3", rank["modules"])
         self.assertEqual(rank["modules"]["layer"]["calls"], 1)

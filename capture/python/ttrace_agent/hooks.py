@@ -93,7 +93,7 @@ class ModuleHooks:
         task = self._graph_task()
         if parent is None and task == -1:
             info, context = self._root_call(module, info)
-        elif info is None and parent is not None:
+        elif info is None and parent is not None and not adapters.is_generated(module):
             info = self._agent.names.late(module, parent.info, self._agent.steps.iteration)
         if info is None:
             if self._agent.awake:
