@@ -36,8 +36,9 @@ else
   run_tests "$ttrace_build" --no-suite unit
   say "C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer"
   sanitized=$ttrace_root/build-asan
-  configure_tree "$sanitized" -Dcuda=disabled -Dnccl=disabled -Dwerror=false -Doptimization=0 -Ddebug=true \
-    -Dcpp_args=-g1 -Db_sanitize=address,undefined -Db_lundef=false
+  # Without UBSan's checks for null (ASan stops there, too) and vptr: they take a third of the build.
+  configure_tree "$sanitized" -Dcuda=disabled -Dnccl=disabled -Dwerror=false -Doptimization=0 \
+    -Ddebug=true "-Dcpp_args=['-g1','-fno-sanitize=null,vptr']" -Db_sanitize=address,undefined -Db_lundef=false
   run_tests "$sanitized" --suite unit
 fi
 python3 "$ttrace_root/test/count_results.py" "${logs[@]}"

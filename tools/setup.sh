@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs what is missing and builds ttrace; sourced by samples/demo.sh and test/run.sh.
 # Each step is skipped when its result is there, so that a second run starts in seconds.
-# Works on Debian and Ubuntu, as root or with sudo. Settings: CUDA and NCCL = auto, enabled, disabled.
+# Works on Debian and Ubuntu, as root or with sudo. Settings: CUDA and NCCL = auto, enabled, disabled;
+# GPU_ARCH = compute capabilities to build for, e.g. 90.
 set -euo pipefail
 
 ttrace_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -120,5 +121,6 @@ build_ttrace() {
   install_cuda
   [ "$NCCL" = enabled ] && pip_needs nvidia.nccl nvidia-nccl-cu13
   say "Building ttrace"
+  [ -n "${GPU_ARCH:-}" ] && cuda_options+=("-Dgpu_arch=$GPU_ARCH")
   build_tree "$ttrace_build" "-Dcuda=$CUDA" "-Dnccl=$NCCL" "${cuda_options[@]}"
 }

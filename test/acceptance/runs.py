@@ -3,6 +3,7 @@
 
 TTRACE_BUILD names the Meson build directory. Everything goes into one temporary directory a class.
 """
+import atexit
 import json
 import os
 import pathlib
@@ -11,6 +12,7 @@ import sys
 import tempfile
 import unittest
 
+HERE = pathlib.Path(__file__).resolve().parent
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ["TTRACE_BUILD"])
 TOOLS = BUILD / "tools"
@@ -40,14 +42,45 @@ def training_lines(output):
 
 def torchrun(program, arguments, ranks):
     """As users start ranks. Each of them, and torchrun, imports torch and Megatron: seconds."""
+    if ranks == 1:
+        return [sys.executable, program, *arguments]
     return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks,
             program, *arguments]
 
 
+class ForkServer:
+    """forkserver.py, started with the first run that wants it."""
+
+    def __init__(self):
+        self.process = None
+        self.folder = tempfile.TemporaryDirectory(prefix="ttrace-fork-")
+        self.socket = pathlib.Path(self.folder.name) / "socket"
+
+    def start(self):
+        if self.process is not None:
+            return
+        self.process = subprocess.Popen(
+            [sys.executable, HERE / "forkserver.py", "serve", self.socket], env=environment(),
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+        self.process.stdout.readline()
+        atexit.register(self.stop)
+
+    def stop(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+        self.folder.cleanup()
+
+
+SERVER = ForkServer()
+
+
 def launcher(program, arguments, ranks):
-    """One rank is started as it is, several as forks of a process with the imports done."""
+    """The ranks as forks of a process with the imports done."""
+    SERVER.start()
     fork = [] if ranks == 1 else [SOURCE / "test/capture/programs/forked.py", ranks]
-    return [sys.executable, *fork, program, *arguments]
+    return [sys.executable, "-S", "-E", HERE / "forkserver.py", "run", SERVER.socket, *fork,
+            program, *arguments]
 
 
 class Runs(unittest.TestCase):

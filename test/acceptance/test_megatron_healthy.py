@@ -26,7 +26,7 @@ class MegatronHealthy(Runs):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.printed = cls.capture("reference", launcher(TRAIN, COMMON, 1))
+        cls.printed = cls.capture("reference", torchrun(TRAIN, COMMON, 1))
 
     def candidate(self, name, ranks, arguments, reference="reference", start=launcher):
         return self.capture(name, start(TRAIN, COMMON + arguments, ranks),
@@ -45,7 +45,7 @@ class MegatronHealthy(Runs):
         self.check_same(self.diff("reference-bf16", "bf16", expected=0))
 
     def test_capture_changes_no_bit_of_the_run(self):
-        plain = training_lines(run(launcher(TRAIN, COMMON, 1)).stdout)
+        plain = training_lines(run(torchrun(TRAIN, COMMON, 1)).stdout)
         self.assertEqual(len(plain), 1, plain)
         self.assertEqual(plain, training_lines(self.printed))
 

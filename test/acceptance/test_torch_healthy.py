@@ -21,7 +21,7 @@ LAYOUTS = {
 
 class TorchHealthy(Runs):
     def test_layouts_in_float32(self):
-        self.capture("reference", launcher(TRAIN, COMMON, 1))
+        self.capture("reference", torchrun(TRAIN, COMMON, 1))
         for name, (ranks, arguments) in LAYOUTS.items():
             with self.subTest(name):
                 start = torchrun if name == "fsdp2" else launcher

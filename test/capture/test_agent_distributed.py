@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Two ranks: DDP, DTensor tensor parallelism, FSDP2, and a cut that the program makes by hand."""
+"""Two ranks: DDP, DTensor tensor parallelism, FSDP2, pipeline stages, a cut made by hand."""
 import unittest
 
 import torch
@@ -100,6 +100,18 @@ class TwoRanks(CaptureTest):
         trace, _ = self.capture("rank1", "parallel.py", "ddp", "rank1.pt", ranks=2,
                                 options=["--ranks", "1"])
         self.assertEqual(trace.ranks, [1])
+
+    def test_a_pipeline_stage_that_rehearses_shapes_is_no_micro_batch(self):
+        trace, _ = self.capture("pipelined", "pipelined.py", ranks=2)
+        for rank in range(2):
+            segment = trace.segment(0, rank)
+            self.assertEqual({row.microbatch for row in segment.rows}, {-1, 0, 1})
+            self.assertIn("mb1/backward/@root/grad_output.0", segment.keys())
+        tokens = torch.arange(8).view(4, 2)
+        for microbatch in range(2):
+            key = f"mb{microbatch}/forward/@root/input.0"
+            self.assert_same_bits(trace.segment(0, 0)[key].value(),
+                                  tokens[2 * microbatch:2 * microbatch + 2])
 
 
 if __name__ == "__main__":
