@@ -59,6 +59,7 @@ Box element_box(std::uint64_t flat, const Shape& shape) {
 }
 
 std::string value_at(const LogicalTensor& tensor, std::uint64_t flat) {
+  if (!tensor.layout.partial.empty()) return "(a sum of addends)";
   if (!readable(tensor)) return "?";
   std::vector<double> value;
   read_doubles(tensor, element_box(flat, tensor.shape), value);

@@ -47,7 +47,8 @@ Finding unmatched_finding(const MicrobatchMatcher& matcher, const std::vector<Tu
   std::string message = turns_text(turns) + ": " + slot + " is no micro-batch of the reference";
   if (shapes.count(held) == 0) {
     message += ": it is " + held + ", the reference's is " + joined(shapes) +
-               "; if the batch is split differently, give both runs the same micro-batch size";
+               ", and what the ranks hold, in their order, makes up none: other samples, another "
+               "order, or another micro-batch size";
   }
   std::vector<std::int32_t> ranks;
   for (const Turn& turn : turns) ranks.push_back(turn.first);

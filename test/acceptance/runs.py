@@ -3,7 +3,6 @@
 
 TTRACE_BUILD names the Meson build directory. Everything goes into one temporary directory a class.
 """
-import atexit
 import json
 import os
 import pathlib
@@ -12,8 +11,10 @@ import sys
 import tempfile
 import unittest
 
-HERE = pathlib.Path(__file__).resolve().parent
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(SOURCE / "test"))
+import forkserver  # noqa: E402
+
 BUILD = pathlib.Path(os.environ["TTRACE_BUILD"])
 TOOLS = BUILD / "tools"
 LIMIT_SECONDS = 240
@@ -48,39 +49,13 @@ def torchrun(program, arguments, ranks):
             program, *arguments]
 
 
-class ForkServer:
-    """forkserver.py, started with the first run that wants it."""
-
-    def __init__(self):
-        self.process = None
-        self.folder = tempfile.TemporaryDirectory(prefix="ttrace-fork-")
-        self.socket = pathlib.Path(self.folder.name) / "socket"
-
-    def start(self):
-        if self.process is not None:
-            return
-        self.process = subprocess.Popen(
-            [sys.executable, HERE / "forkserver.py", "serve", self.socket], env=environment(),
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
-        self.process.stdout.readline()
-        atexit.register(self.stop)
-
-    def stop(self):
-        self.process.kill()
-        self.process.wait()
-        self.process.stdout.close()
-        self.folder.cleanup()
-
-
-SERVER = ForkServer()
+SERVER = forkserver.Server()
 
 
 def launcher(program, arguments, ranks):
     """The ranks as forks of a process with the imports done."""
-    SERVER.start()
     fork = [] if ranks == 1 else [SOURCE / "test/capture/programs/forked.py", ranks]
-    return [sys.executable, "-S", "-E", HERE / "forkserver.py", "run", SERVER.socket, *fork,
-            program, *arguments]
+    return [*SERVER.command(), *fork, program, *arguments]
 
 
 class Runs(unittest.TestCase):

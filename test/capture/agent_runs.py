@@ -20,6 +20,9 @@ import torch
 HERE = pathlib.Path(__file__).resolve().parent
 SOURCE = HERE.parents[1]
 PROGRAMS = HERE / "programs"
+sys.path.insert(0, str(SOURCE / "test"))
+import forkserver  # noqa: E402
+
 AGENT = SOURCE / "capture" / "python"
 BUILD = pathlib.Path(os.environ.get("TTRACE_BUILD", SOURCE / "build"))
 CAPTURE = BUILD / "tools" / "ttrace-capture"
@@ -116,9 +119,12 @@ def torchrun(ranks):
             str(ranks)]
 
 
+SERVER = forkserver.Server()
+
+
 def forked(ranks):
-    """The quick way to run several ranks; alone, a program is started as ever."""
-    return [sys.executable, *([PROGRAMS / "forked.py", ranks] if ranks > 1 else [])]
+    """The quick way to run ranks, as forks of a process that has imported torch."""
+    return [*SERVER.command(), *([PROGRAMS / "forked.py", ranks] if ranks > 1 else [])]
 
 
 class CaptureTest(unittest.TestCase):

@@ -15,7 +15,8 @@ LINES = 3  # that every run of misbehaved.py prints
 
 class Process(CaptureTest):
     def traced(self, case, expected=0, **more):
-        return self.capture(case, "misbehaved.py", case, expected=expected, **more)
+        return self.capture(case, "misbehaved.py", case, expected=expected,
+                            launcher=[sys.executable], **more)
 
     def test_an_early_end_leaves_a_whole_segment(self):
         trace, done = self.traced("os-exit", expected=3)

@@ -5,7 +5,7 @@ most tests.
     forkserver.py serve SOCKET               imports, then forks a process for each request
     forkserver.py run SOCKET PROGRAM ARGS... stands in for `python3 PROGRAM ARGS...`
 
-`run` hands its environment, working directory, arguments and standard streams over and ends with
+`Server` is for tests: it starts the first form and has the words of the second. `run` hands its environment, working directory, arguments and standard streams over and ends with
 the program's exit code. The new process arms the agent as sitecustomize does when a Python starts,
 and only then runs the program, in which nothing of this file is left but the imported modules.
 """
@@ -13,6 +13,39 @@ import json
 import os
 import socket
 import sys
+
+
+class Server:
+    """A serving process, started when it is first wanted and stopped at exit."""
+
+    def __init__(self):
+        self._socket = ""
+
+    def command(self):
+        """What to write for `python3` in a command."""
+        if not self._socket:
+            self._start()
+        return [sys.executable, "-S", "-E", os.path.abspath(__file__), "run", self._socket]
+
+    def _start(self):
+        import atexit
+        import subprocess
+        import tempfile
+
+        folder = tempfile.TemporaryDirectory(prefix="ttrace-fork-")
+        self._socket = os.path.join(folder.name, "socket")
+        process = subprocess.Popen(
+            [sys.executable, __file__, "serve", self._socket], stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        process.stdout.readline()
+
+        def stop():
+            process.kill()
+            process.wait()
+            process.stdout.close()
+            folder.cleanup()
+
+        atexit.register(stop)
 
 
 def receive_request(connection):
@@ -44,6 +77,7 @@ def become(request, streams):
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:
+        sys.last_type, sys.last_value, sys.last_traceback = sys.exc_info()
         traceback.print_exc()
         code = 1
     atexit._run_exitfuncs()
