@@ -205,24 +205,29 @@ class Aligner {
 
   // No hook runs inside a region that one of the runs compiled. Its parameters are seen all the
   // same.
-  bool leave_to_compiler(FindingKind kind, const Key& key, const Side& lacking) {
-    if (key.phase != Phase::forward && key.phase != Phase::backward) return false;
+  void leave_to_compiler(FindingKind kind, std::vector<Key>& keys, const Side& lacking) {
+    std::map<std::string, std::string> regions;  // and why they are not seen
     for (const RankInfo& rank : lacking.trace->ranks()) {
       for (const Event& event : rank.events) {
-        if (event.what != "compiled") continue;
-        if (event.where != kRootModule && !lies_in(key.module, event.where)) continue;
-        if (kind == FindingKind::missing) {
-          result_.not_captured.push_back({key, "compiled in the candidate: " + event.why});
-        }
-        return true;
+        if (event.what == "compiled") regions.emplace(event.where, event.why);
       }
     }
-    return false;
+    const auto compiled = [&](const Key& key) {
+      if (key.phase != Phase::forward && key.phase != Phase::backward) return false;
+      const auto around = std::find_if(regions.begin(), regions.end(), [&key](const auto& region) {
+        return region.first == kRootModule || lies_in(key.module, region.first);
+      });
+      if (around == regions.end()) return false;
+      if (kind == FindingKind::missing) {
+        result_.not_captured.push_back({key, "compiled in the candidate: " + around->second});
+      }
+      return true;
+    };
+    keys.erase(std::remove_if(keys.begin(), keys.end(), compiled), keys.end());
   }
 
   void one_sided(FindingKind kind, std::vector<Key> keys, const Side& owner, const Side& lacking) {
-    const auto compiled = [&](const Key& key) { return leave_to_compiler(kind, key, lacking); };
-    keys.erase(std::remove_if(keys.begin(), keys.end(), compiled), keys.end());
+    leave_to_compiler(kind, keys, lacking);
     const OneSided group{kind, std::move(keys), &lacking.groups, owner.trace, lacking.trace};
     for (Finding& finding : collapse(group, flow_)) result_.findings.push_back(std::move(finding));
   }

@@ -181,10 +181,8 @@ Report compare(const Trace& reference, const Trace& candidate, const Backend& ba
   report.backend = backend.name();
   report.seeds = seeds;
   if (options.filter.empty()) {
-    report.doubts = unrecorded_updates(reference, "reference");
-    for (std::string& doubt : unrecorded_updates(candidate, "candidate")) {
-      report.doubts.push_back(std::move(doubt));
-    }
+    report.doubt = unrecorded_update(reference, "reference");
+    if (report.doubt.empty()) report.doubt = unrecorded_update(candidate, "candidate");
   }
   report.findings = order_findings(std::move(findings), *prepared.flow, alignment, outcomes);
   add_sources(reference, report);

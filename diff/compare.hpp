@@ -32,9 +32,8 @@ struct CompareOptions {
 // Why a run may lack tensors: its command failed, or its capture was told to leave some out.
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> circumstances(const Trace& trace);
 
-// What a run itself says of updates that it made and could not record.
-[[nodiscard]] std::vector<std::string> unrecorded_updates(const Trace& trace,
-                                                          const std::string& side);
+// What a run itself says of an update that it made and could not record; "" when it says nothing.
+[[nodiscard]] std::string unrecorded_update(const Trace& trace, const std::string& side);
 
 [[nodiscard]] std::vector<Finding> trace_findings(const Trace& trace, const std::string& side,
                                                   std::int64_t iteration);

@@ -110,16 +110,15 @@ std::vector<std::pair<std::string, std::string>> circumstances(const Trace& trac
   return found;
 }
 
-std::vector<std::string> unrecorded_updates(const Trace& trace, const std::string& side) {
-  std::vector<std::string> doubts;
+std::string unrecorded_update(const Trace& trace, const std::string& side) {
   for (const RankInfo& rank : trace.ranks()) {
     for (const Event& event : rank.events) {
       if (event.where != "optimizer") continue;
-      doubts.push_back("the optimizer of rank " + std::to_string(rank.rank) + " of the " + side +
-                       ": " + event.why);
+      return "the optimizer of rank " + std::to_string(rank.rank) + " of the " + side + ": " +
+             event.why;
     }
   }
-  return doubts;
+  return "";
 }
 
 std::vector<Finding> trace_findings(const Trace& trace, const std::string& side,

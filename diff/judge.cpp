@@ -238,9 +238,10 @@ class Judge {
     UpdateTensors tensors{alignment_.pairs[i].reference, alignment_.pairs[i].candidate,
                           before_step(key), nullptr, nullptr};
     AccumulateUpdate accumulate;
-    accumulate.own_epsilon = limits_.tensors[i].own_epsilon;
+    const double own = limits_.tensors[i].own_epsilon;
+    accumulate.own_epsilon = own;
     if (tensors.before != nullptr) {
-      accumulate.before_epsilon = std::max(accumulate.own_epsilon, epsilon(tensors.before->dtype));
+      accumulate.before_epsilon = std::max(own, epsilon(tensors.before->dtype));
     }
     if (gradient != kNoPair) {
       tensors.gradient = alignment_.pairs[gradient].reference;
@@ -251,7 +252,6 @@ class Judge {
           outcomes_[gradient].limit * std::sqrt(of_gradient.sums.reference_squares / count);
       accumulate.threshold = limits_.update_mask * accumulate.gradient_error;
     }
-    const double own = limits_.tensors[i].own_epsilon;
     const double norm = std::sqrt(total.sums.reference_squares);
     const double relative_limit = plain_limit(i);
     const auto masked = total.unequal == 0 ? std::nullopt : measure_update(tensors, accumulate);

@@ -120,6 +120,8 @@ std::vector<Finding> collapse(const OneSided& one_sided, const Flow& flow) {
   std::map<Group, std::vector<const Key*>> groups;
   for (const Key& key : one_sided.keys) groups[group_of(key, presence)].push_back(&key);
 
+  if (groups.empty()) return {};
+  const auto why = circumstances(*one_sided.lacking);
   std::vector<Finding> findings;
   for (auto& [group, keys] : groups) {
     const auto earlier = [&flow](const Key* one, const Key* other) {
@@ -137,9 +139,7 @@ std::vector<Finding> collapse(const OneSided& one_sided, const Flow& flow) {
                         {"first", to_string(*keys.front())}};
     const std::string reason = reason_in_events(*one_sided.lacking, finding.key);
     if (!reason.empty()) finding.evidence.emplace_back("reason", reason);
-    for (auto& circumstance : circumstances(*one_sided.lacking)) {
-      finding.evidence.push_back(std::move(circumstance));
-    }
+    finding.evidence.insert(finding.evidence.end(), why.begin(), why.end());
     findings.push_back(std::move(finding));
   }
   return findings;

@@ -73,7 +73,7 @@ struct Report {
   std::map<std::string, ModuleSource> sources;  // of the modules that findings name
   std::array<PhaseReport, kPhaseCount> phases;
   std::vector<NotCaptured> not_captured;
-  std::vector<std::string> doubts;  // updates that a run made and could not record
+  std::string doubt;  // an update that a run made and could not record; "" when there is none
   Seeds seeds;
   std::vector<LayoutLine> layouts;
   std::vector<TensorLine> tensors;

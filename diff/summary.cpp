@@ -5,22 +5,10 @@
 #include <algorithm>
 #include <set>
 
+#include "libttrace/inference_classes.hpp"
+
 namespace ttrace {
 namespace {
-
-// "layers.*.mlp" of "layers.3.mlp": one line of the report for all blocks.
-std::string starred(const std::string& module) {
-  std::string text;
-  for (std::size_t begin = 0; begin <= module.size();) {
-    const std::size_t end = std::min(module.find('.', begin), module.size());
-    const std::string component = module.substr(begin, end - begin);
-    const bool number =
-        !component.empty() && component.find_first_not_of("0123456789") == std::string::npos;
-    text += (begin == 0 ? "" : ".") + (number ? std::string("*") : component);
-    begin = end + 1;
-  }
-  return text;
-}
 
 void add_outcome(PhaseReport& phase, const Key& key, const Outcome& outcome, bool floating) {
   if (outcome.compared) ++phase.compared;
@@ -122,7 +110,7 @@ std::string Report::untested() const {
     if (is_update(line.key.phase) && line.compared) parameters.erase(line.key.module);
   }
   if (!no_output && parameters.empty()) {
-    return doubts.empty() ? "" : "no difference was found, but not all was seen: " + doubts.front();
+    return doubt.empty() ? "" : "no difference was found, but not all was seen: " + doubt;
   }
   std::string what = no_output ? "not one module output" : "";
   if (!parameters.empty()) {

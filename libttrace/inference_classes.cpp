@@ -30,6 +30,15 @@ std::vector<MeshAxis> incomplete_axes(const std::map<std::int32_t, Coordinates>&
   return axes;
 }
 
+std::vector<MeshAxis> axes_not_in(const std::vector<std::string>& axes, const Coordinates& where) {
+  std::vector<MeshAxis> others;
+  for (const auto& [name, position] : where) {
+    const bool known = std::find(axes.begin(), axes.end(), name) != axes.end();
+    if (!known && position.size > 1) others.push_back({name, position.size});
+  }
+  return others;
+}
+
 std::string class_name(const Key& key, const Shape& global, const std::vector<Shape>& locals,
                        const RankMesh& mesh, const std::optional<Layout>& declared) {
   std::string name = std::string(name_of(key.phase)) + "/" + starred(key.module) + "/" + key.slot +
@@ -59,21 +68,12 @@ std::string starred(std::string_view module) {
   }
 }
 
-std::vector<MeshAxis> axes_not_in(const std::vector<std::string>& axes, const Coordinates& where) {
-  std::vector<MeshAxis> others;
-  for (const auto& [name, position] : where) {
-    const bool known = std::find(axes.begin(), axes.end(), name) != axes.end();
-    if (!known && position.size > 1) others.push_back({name, position.size});
-  }
-  return others;
-}
-
 void complete(Declaration& declaration, const Shape& reference, const Coordinates& where) {
   if (!declaration.layout || declaration.layout->axes.empty()) return;
   Layout& layout = *declaration.layout;
-  const std::vector<MeshAxis> others = axes_not_in(layout.axes, where);
   if (!layout.global_shape || *layout.global_shape == reference) return;
   const Shape& shape = *layout.global_shape;
+  const std::vector<MeshAxis> others = axes_not_in(layout.axes, where);
 
   // Sets of axes whose size is what one dimension lacks.
   std::vector<std::pair<std::size_t, std::size_t>> fits;  // dimension, set

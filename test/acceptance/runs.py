@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the samples under ttrace-capture and compares them, exactly as a user's CI script would.
+"""Runs the samples under ttrace-capture and compares them, as a user's CI script would.
+
+Most ranks are forks of one process that has done the imports; torchrun() starts them as users do.
 
 TTRACE_BUILD names the Meson build directory. Everything goes into one temporary directory a class.
 """

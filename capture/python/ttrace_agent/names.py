@@ -167,7 +167,7 @@ class Names:
     def refresh(self, root: Root, iteration: int) -> None:
         """Modules and parameters come and go between iterations (adapters, lazy modules)."""
         module = root.ref()
-        if root.walked != iteration and module is not None:
+        if (root.lazy or root.walked != iteration) and module is not None:
             root.walked = iteration
             self._enter(root, list(walk(module)))
 

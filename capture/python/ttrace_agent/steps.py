@@ -194,8 +194,6 @@ class Steps:
         """All parameters, before the first forward pass of the iteration."""
         if root.values_recorded == self.iteration or not self.recording:
             return
-        if root.lazy:
-            root.walked = -1
         self._agent.names.refresh(root, self.iteration)
         if root.lazy:
             return
@@ -245,8 +243,8 @@ class Steps:
             parameter = info.ref()
             if parameter is None or not parameter.requires_grad:
                 continue
-            if parameter.grad is not None:
-                target = Target(info.name, info.raw_name, info.layout, parameter, False)
+            target = self._targets.find(parameter)
+            if target is not None and parameter.grad is not None:
                 self._record_gradient(target, parameter, self._slot(target))
             elif ("grad", info.name, REDUCED, 0) not in self._written:
                 self._agent.note("not recorded", "grad",

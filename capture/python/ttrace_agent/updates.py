@@ -32,8 +32,8 @@ class UpdatesByHand:
 
     def watch(self, module: Any) -> None:
         """A root's forward pass begins; the first of an iteration counts."""
-        if self._possible and module is not None:
-            self._versions.setdefault(module, _version_of(module))
+        if self._possible and module is not None and module not in self._versions:
+            self._versions[module] = _version_of(module)
 
     def seen(self) -> bool:
         if not self._possible or all(_version_of(module) == before
