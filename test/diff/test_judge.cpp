@@ -157,6 +157,25 @@ TEST_CASE("a gradient that cancels is judged by the size of its terms") {
   CHECK(to_string(only_finding(compare_steps(reference, candidate)).key) == key);
 }
 
+TEST_CASE("a gradient hands the rounding of what its dy was made of on to the parameter") {
+  // As attention's keys: dy is tiny, for it cancelled, and the bias adds it up.
+  const std::string bias = "it0/grad/layers.0.fc.bias/reduced";
+  const std::string sibling = "it0/mb0/backward/layers.0.norm/grad_output.0";
+  StepTrace reference = step(), candidate = step();
+  reference.add(bias, scaled(random_tensor({24}, 8), 1e-6f / 5));
+  candidate.add(bias, scaled(random_tensor({24}, 9), 1e-6f / 5));
+  for (StepTrace* trace : {&reference, &candidate}) {
+    trace->set(kGradient, scaled(random_tensor({32, 24}, 3), 1e-3f));
+    trace->add(sibling, random_tensor({32, 24}, 10));
+  }
+  CHECK(compare_steps(reference, candidate).same());
+
+  for (StepTrace* trace : {&reference, &candidate}) {
+    trace->set(sibling, scaled(random_tensor({32, 24}, 10), 1e-3f));
+  }
+  CHECK(to_string(only_finding(compare_steps(reference, candidate)).key) == bias);
+}
+
 TEST_CASE("an activation's gradient that is tiny beside its siblings carries their rounding") {
   const std::string key = "it0/mb0/backward/layers.0.norm/grad_output.0";
   StepTrace reference = step(), candidate = step();
