@@ -22,7 +22,10 @@ from .initial import Initialiser
 from .mesh import Mesh
 from .names import Names, Root
 from .options import Options
+from .overwrite import Overwriter
+from .perturb import Perturbation
 from .recorder import Recorder
+from .replay import Replay
 from .steps import Steps
 
 ERRORS_ALLOWED = 10
@@ -60,6 +63,12 @@ class Agent:
         self.hooks = ModuleHooks(self, torch)
         self.steps = Steps(self, torch)
         self._initialiser = Initialiser(self, torch, options.init) if options.init else None
+        self.replay = Replay(self, torch, options.replay) if options.replay else None
+        source = self.replay
+        if options.perturb is not None:
+            source = Perturbation(self, torch, options.perturb)
+        if source is not None:
+            self.hooks.overwrite_with(Overwriter(self, torch, source))
 
     def install(self) -> None:
         # Said about every compiled module as soon as a global hook exists; the agent knows.
@@ -123,6 +132,8 @@ class Agent:
     def close(self) -> None:
         if self.opened and not self._silent:
             self.guarded("close", self.steps.end)
+            if self.replay is not None:
+                self.guarded("close", self.replay.close)
             self.opened = False
             self.library.close()
             self.fall_silent()

@@ -12,7 +12,7 @@ the earliest micro-batch that has not been recomputed. What it calls follows the
 from __future__ import annotations
 
 import threading
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Set, Tuple
 
 FORWARD, RECOMPUTE = "forward", "recompute"
 
@@ -20,12 +20,13 @@ FORWARD, RECOMPUTE = "forward", "recompute"
 class Context:
     """One micro-batch of a root."""
 
-    __slots__ = ("microbatch", "numbers", "log")
+    __slots__ = ("microbatch", "numbers", "log", "glue")
 
     def __init__(self, microbatch: int):
         self.microbatch = microbatch
         self.numbers: Dict[str, int] = {}  # calls so far, by module name
         self.log: List["Frame"] = []  # its forward calls, also those that have ended
+        self.glue: Set[Tuple[str, int, str]] = set()  # inputs that no module returned
 
     def next_call(self, name: str) -> int:
         call = self.numbers.get(name, 0)

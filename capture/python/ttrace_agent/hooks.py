@@ -9,7 +9,7 @@ Values are copied inside the hooks, because later operations may work in place.
 from __future__ import annotations
 
 import sys
-from typing import Any, Optional, Set, Tuple
+from typing import Any, Dict, Optional, Set, Tuple
 
 from . import abi, adapters, calls
 from .calls import FORWARD, RECOMPUTE, Frame
@@ -29,9 +29,14 @@ class ModuleHooks:
                          and (dtype.is_floating_point or dtype.is_complex)}
         self._taken: Set[Tuple[str, str, int, int]] = set()
         self._left_out: Set[int] = set()  # addresses of inputs that another chunk has recorded
+        self._glue: Dict[str, int] = {}  # of the call that is being entered: slot, its record
+        self._overwriter: Optional[Any] = None
         self._handles: list = []
 
     # ---- installation ----
+
+    def overwrite_with(self, overwriter: Any) -> None:
+        self._overwriter = overwriter
 
     def install(self) -> None:
         if self._handles:
@@ -39,21 +44,23 @@ class ModuleHooks:
         module, agent = self._torch.nn.modules.module, self._agent
         is_compiling = self._torch.compiler.is_compiling
 
-        def pre_hook(module: Any, args: Any) -> None:
+        def pre_hook(module: Any, args: Any) -> Any:
             if not is_compiling() and agent.awake:
                 try:
-                    self._enter(module, args)
+                    return self._enter(module, args)
                 except Exception as error:
                     agent.failed(type(module).__name__, error)
                     self._mute(module)
+            return None
 
-        def hook(module: Any, args: Any, *rest: Any) -> None:
+        def hook(module: Any, args: Any, *rest: Any) -> Any:
             # (kwargs, output), or only a meaningless result when the module raised an exception.
             if not is_compiling() and self._stack.frames:
                 try:
-                    self._leave(module, args, *rest)
+                    return self._leave(module, args, *rest)
                 except Exception as error:
                     agent.failed(type(module).__name__, error)
+            return None
 
         try:
             post = module.register_module_forward_hook(hook, with_kwargs=True, always_call=True)
@@ -84,11 +91,12 @@ class ModuleHooks:
 
     # ---- entering a call ----
 
-    def _enter(self, module: Any, args: Tuple[Any, ...]) -> None:
+    def _enter(self, module: Any, args: Tuple[Any, ...]) -> Any:
+        """The arguments to call it with instead; None: these."""
         frames = self._stack.frames
         parent = frames[-1] if frames else None
         if parent is not None and parent.info is None:
-            return
+            return None
         info = self._agent.names.find(module)
         task = self._graph_task()
         if parent is None and task == -1:
@@ -98,7 +106,7 @@ class ModuleHooks:
         if info is None:
             if self._agent.awake:
                 frames.append(Frame(module))
-            return
+            return None
         keywords = None
         if info.keywords is not False:
             # This frame's callers: pre_hook, then the one of _call_impl that calls hooks.
@@ -110,9 +118,10 @@ class ModuleHooks:
             context = context if parent is None else parent.context
             frame = calls.enter(module, info, context, parent, address)
         frames.append(frame or Frame(module))
-        if frame is not None:
-            info.calls += frame.phase == FORWARD
-            self._inputs(frame, parent, args, keywords)
+        if frame is None:
+            return None
+        info.calls += frame.phase == FORWARD
+        return self._inputs(frame, parent, args, keywords)
 
     def _root_call(self, module: Any, info: Optional[ModuleInfo]) -> Tuple[Any, Any]:
         """(info, context) of a call to record, (None, None) of another."""
@@ -149,38 +158,72 @@ class ModuleHooks:
 
     # ---- leaving it ----
 
-    def _leave(self, module: Any, args: Any, *rest: Any) -> None:
+    def _leave(self, module: Any, args: Any, *rest: Any) -> Any:
+        """What to return instead; None: what it returned."""
         frames = self._stack.frames
         frame = frames[-1]
         if frame.module is not module:
             if frame.info is None or all(other.module is not module for other in frames):
-                return
+                return None
             while frames[-1].module is not module:  # left by an exception that no hook saw
                 frames.pop()
             frame = frames[-1]
         frames.pop()
         frame.module = None  # the log must not keep it
         if frame.info is None:
-            return
+            return None
         if frame.phase == RECOMPUTE and (not frames or frames[-1].phase != RECOMPUTE):
             self._stack.latest = frame.cursor
-        if len(rest) == 2:
-            self._outputs(frame, frames[-1] if frames else None, *rest)
+        if len(rest) != 2:
+            return None
+        return self._outputs(frame, frames[-1] if frames else None, *rest)
 
     # ---- inputs ----
 
     def _inputs(self, frame: Frame, parent: Optional[Frame], args: Tuple[Any, ...],
-                keywords: Any) -> None:
+                keywords: Any) -> Optional[Tuple[Any, ...]]:
         info = frame.info
         done = _is_shell(parent, info) and parent.inputs_done
         frame.inputs_done = done or not info.wraps
         frame.keywords_done = done or info.wraps or isinstance(keywords, dict)
-        if done or info.wraps or not self._wants(frame.phase):
-            return
+        if done or info.wraps:
+            return None
+        new: Dict[str, Any] = {}
         if args:
-            self._record_inputs(frame, self._finder.positional(args))
+            new = self._each_input(frame, self._finder.positional(args))
         if keywords:
-            self._record_inputs(frame, self._finder.keywords(keywords))
+            changed = self._each_input(frame, self._finder.keywords(keywords))
+            if changed:  # the very dictionary that the module is called with
+                keywords.update(self._finder.replace(dict(keywords), "input", changed))
+        return self._finder.replace(args, "input", new) if new else None
+
+    def _each_input(self, frame: Frame, found: Found) -> Dict[str, Any]:
+        """Those to pass on instead of the ones found."""
+        self._glue = {}
+        if self._wants(frame.phase):
+            self._record_inputs(frame, found)
+        new = {}
+        for slot, tensor in found:
+            sequence = self._glue.pop(slot, None) if frame.phase == FORWARD else abi.NOT_ALIAS
+            if sequence is None or (frame.info.name, frame.call, slot) not in frame.context.glue:
+                continue
+            other = self._glued(frame, slot, tensor, sequence)
+            if other is not None:
+                new[slot] = other
+        return new
+
+    def _glued(self, frame: Frame, slot: str, tensor: Any, sequence: int) -> Any:
+        """What no module returned has a gradient that no output's hook sees."""
+        if self._overwriter is not None:
+            return self._overwriter.glue(frame, slot, tensor, sequence)
+        self._watch(frame, slot, tensor)
+        return None
+
+    def _watch(self, frame: Frame, slot: str, tensor: Any) -> None:
+        # Without gradients, in a checkpoint's first pass, only inputs handed through require one.
+        if tensor.requires_grad and self._torch.is_grad_enabled():
+            self._agent.gradients.watch(tensor, frame.info, f"grad_{slot}",
+                                        frame.context.microbatch, frame.call)
 
     def _wants(self, phase: str) -> bool:
         return phase == FORWARD or self._everything
@@ -199,9 +242,13 @@ class ModuleHooks:
                     self._left_out.add(tensor.data_ptr())  # its first use inside shows it
                 continue
             flags = abi.ROOT_INPUT if at_root else abi.GLUE if known < 0 else 0
-            recorder.write(frame.phase, info.name, slot, tensor,
-                           microbatch=frame.context.microbatch, call=frame.call, flags=flags,
-                           raw_name=info.raw_name, alias_of=known, always=at_root and exact)
+            sequence = recorder.write(
+                frame.phase, info.name, slot, tensor, microbatch=frame.context.microbatch,
+                call=frame.call, flags=flags, raw_name=info.raw_name, alias_of=known,
+                always=at_root and exact)
+            if flags == abi.GLUE and not exact and frame.phase == FORWARD:
+                frame.context.glue.add((info.name, frame.call, slot))
+                self._glue[slot] = sequence
 
     def _is_first(self, frame: Frame, slot: str) -> bool:
         """Chunks of one model on this rank have modules in common; the first one's is recorded."""
@@ -215,7 +262,7 @@ class ModuleHooks:
 
     # ---- outputs ----
 
-    def _outputs(self, frame: Frame, parent: Optional[Frame], kwargs: Any, output: Any) -> None:
+    def _outputs(self, frame: Frame, parent: Optional[Frame], kwargs: Any, output: Any) -> Any:
         info = frame.info
         if info.keywords is None or (kwargs and not info.keywords):
             info.keywords = bool(kwargs)
@@ -226,22 +273,32 @@ class ModuleHooks:
         if _is_shell(parent, info):
             parent.outputs_done = True
         if frame.outputs_done or info.passes_on:
-            return
+            return None
+        new = {}
         for slot, tensor in found:
-            self._output(frame, slot, tensor)
+            other = self._output(frame, slot, tensor)
+            if other is not None:
+                new[slot] = other
+        if not new:
+            return None
+        if isinstance(output, self._torch.Tensor):
+            return new["output.0"]
+        return self._finder.replace(output, "output", new)
 
-    def _output(self, frame: Frame, slot: str, tensor: Any) -> None:
+    def _output(self, frame: Frame, slot: str, tensor: Any) -> Any:
+        """The tensor to return instead; None: this one."""
         info, context = frame.info, frame.context
         if not self._is_first(frame, slot):
-            return
+            return None
+        sequence = abi.NOT_ALIAS
         if self._wants(frame.phase):
-            self._agent.recorder.write(frame.phase, info.name, slot, tensor,
-                                       microbatch=context.microbatch, call=frame.call,
-                                       raw_name=info.raw_name)
-        # Without gradients, in a checkpoint's first pass, only inputs handed through require one.
-        if tensor.requires_grad and self._torch.is_grad_enabled():
-            self._agent.gradients.watch(tensor, info, f"grad_{slot}", context.microbatch,
-                                        frame.call)
+            sequence = self._agent.recorder.write(
+                frame.phase, info.name, slot, tensor, microbatch=context.microbatch,
+                call=frame.call, raw_name=info.raw_name)
+        if self._overwriter is not None:
+            return self._overwriter.output(frame, slot, tensor, sequence)
+        self._watch(frame, slot, tensor)
+        return None
 
     def record_named(self, name: str, value: Any) -> None:
         """ttrace_agent.record()"""

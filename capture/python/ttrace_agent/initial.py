@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import json
 import math
-import mmap
 import os
-import struct
 import sys
 import zlib
 from typing import Any, Dict, List, Optional, Tuple
@@ -23,48 +21,32 @@ from typing import Any, Dict, List, Optional, Tuple
 from . import adapters, layouts
 from .layouts import LayoutError
 from .names import ParameterInfo, Root
+from .pack import Pack, PackError as InitialError
 
-_MAGIC = b"TTRACEPK"
 _ROWS_AT_ONCE = 1 << 20  # elements that seed:N makes at a time
 
 
-class InitialError(Exception):
-    """What went wrong, for one line: where and why."""
-
-
-class Pack:
-    """Named tensors in a mapped file."""
-
-    def __init__(self, path: str, torch: Any):
-        self._torch = torch
-        try:
-            with open(path, "rb") as file:
-                # Copy on write: torch asks for writable memory, nothing is ever written.
-                self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-            if self._bytes[:8] != _MAGIC:
-                raise InitialError(f"{path}: not a pack")
-            (length,) = struct.unpack("<Q", self._bytes[8:16])
-            self.tensors: Dict[str, Any] = json.loads(self._bytes[16:16 + length])["tensors"]
-        except (OSError, ValueError, KeyError, struct.error) as error:
-            raise InitialError(f"{path}: {error}") from error
-        self._payloads = -(-(16 + length) // 64) * 64
-
-    def tensor(self, name: str) -> Any:
-        entry = self.tensors[name]
-        shape, dtype = entry["shape"], getattr(self._torch, entry["dtype"])
-        count = math.prod(shape)
-        if count == 0:
-            return self._torch.empty(shape, dtype=dtype, device="cpu")
-        return self._torch.frombuffer(self._bytes, dtype=dtype, count=count,
-                                      offset=self._payloads + entry["offset"]).view(shape)
-
-
 class Initialiser:
-    def __init__(self, agent: Any, torch: Any, init: Dict[str, Any]):
+    def __init__(self, agent: Any, torch: Any, init: Dict[str, Any], pack: Any = None):
         self._agent = agent
         self._torch = torch
         self._init = init
-        self._pack: Optional[Pack] = None
+        self._pack: Optional[Any] = pack
+
+    def set_known(self, root: Root) -> List[str]:
+        """Sets the parameters that the pack has; the names of those that it has not."""
+        axes = self._agent.mesh.positions(self._agent.names.roots)
+        missing = []
+        for info in root.parameters:
+            parameter = info.ref()
+            if parameter is None:
+                continue
+            if info.name in self._pack.tensors:
+                local, _ = adapters.local_part(parameter)
+                self._set(info, parameter, local.data, axes)
+            else:
+                missing.append(info.name)
+        return missing
 
     def apply(self, root: Root) -> None:
         """Sets all parameters of a root whose first training forward pass begins."""

@@ -2,7 +2,8 @@
 """What to capture: the JSON object in TTRACE_OPTIONS, written by ttrace-capture.
 
     {"what": "outputs", "filters": ["decoder.*", "!*norm*"], "iterations": [[0, 3]], "ranks": null,
-     "estimate": false, "init": {"kind": "pack", "path": "..."}, "layout_rules": [...]}
+     "estimate": false, "init": {"kind": "pack", "path": "..."}, "layout_rules": [...],
+     "replay": {"pack": "..."}, "perturb": null}
 
 Every member may be absent. Filters see a key without its iteration and micro-batch,
 `phase/module/slot`, and the module alone; a tensor is wanted when one of the plain patterns matches
@@ -41,6 +42,8 @@ class Options:
         self.kind = KINDS[self.what]
         self.estimate = bool(members.get("estimate"))
         self.init: Optional[Dict[str, Any]] = members.get("init")
+        self.replay: Optional[Dict[str, Any]] = members.get("replay")
+        self.perturb: Optional[int] = members.get("perturb")
         self.layout_rules = [LayoutRule(rule["pattern"], rule["dims"], rule.get("shape"))
                              for rule in members.get("layout_rules") or []]
         self._iterations: List[Tuple[int, Optional[int]]] = [

@@ -107,6 +107,10 @@ class Recorder:
         self._known[key] = (weakref.ref(storage), sequence)
         self._keys_of.setdefault(key[0], []).append(key)
 
+    def remember(self, tensor: Any, sequence: int) -> None:
+        """That `tensor` stands for a record, although its values may be others by now."""
+        self._remember(*self._key(tensor), sequence)
+
     def forget(self, tensor: Any) -> None:
         """The bytes of this storage may change without a new version: it is known no more."""
         for key in self._keys_of.pop(tensor.untyped_storage()._cdata, ()):

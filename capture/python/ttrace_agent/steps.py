@@ -186,6 +186,11 @@ class Steps:
     def _write(self, phase: str, name: str, slot: str, tensor: Any, call: int = 0,
                **details: Any) -> None:
         """Once an iteration and step: steps may be nested."""
+        replay = self._agent.replay
+        if phase == "step" and replay is not None and not replay.knows_state():
+            self._agent.note("not recorded", "step", "the pack does not have the iteration before, "
+                             "so the states that this step starts from are not known")
+            return
         if tensor is not None and (phase, name, slot, call) not in self._written:
             self._written.add((phase, name, slot, call))
             self._agent.recorder.write(phase, name, slot, tensor, call=call, link=False, **details)
@@ -199,6 +204,9 @@ class Steps:
             return
         root.values_recorded = self.iteration
         self._agent.guarded("tables", self._agent.describe, root)
+        replay = self._agent.replay
+        if replay is not None and replay.is_cut:
+            replay.set_parameters(root)  # each layout draws its own, and the diff has seen these
         module = root.ref()
         if module is not None and self.iteration > 0 and adapters.gathers_late(module):
             self._agent.note("not recorded", "param", "parameters are gathered while the forward "
@@ -210,6 +218,8 @@ class Steps:
                 flags = abi.TRAINABLE if parameter.requires_grad else 0
                 self._write("param", info.name, "value", parameter, flags=flags,
                             raw_name=info.raw_name, layout=info.layout)
+        if replay is not None:
+            replay.set_parameters(root)
 
     def _record_updated(self, root: Root) -> None:
         """Parameters after the step."""
@@ -236,6 +246,8 @@ class Steps:
             gradient = gradient.to_dense()
         self._write("grad", target.name, slot, gradient, call, raw_name=target.raw_name,
                     layout=target.layout)
+        if self._agent.replay is not None:
+            self._agent.replay.set_gradient(target.name, slot, call, gradient)
 
     def _record_left_gradients(self, root: Root) -> None:
         """What a program that updates by hand has not cleared by now."""
@@ -295,6 +307,15 @@ class Steps:
         call = self._stepped.get(id(optimizer), 0)
         for stepped, target in self._targets.of_groups(optimizer.param_groups):
             self._record_gradient(target, stepped, self._slot(target), call)
+            if self._agent.replay is not None and call == 0:
+                self._set_states(optimizer, stepped, target)
+
+    def _set_states(self, optimizer: Any, stepped: Any, target: Target) -> None:
+        if target.is_copy:
+            self._agent.replay.set_state(target.name, "master", stepped)
+        for slot, value in (optimizer.state.get(stepped) or {}).items():
+            if slot != "step" and isinstance(value, self._torch.Tensor):
+                self._agent.replay.set_state(target.name, slot, value)
 
     def _slot(self, target: Target) -> str:
         return CLIPPED if target.name in self._before_clipping else REDUCED

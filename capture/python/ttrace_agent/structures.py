@@ -8,6 +8,7 @@ dataclass, `output.0.1` lies deeper.
 from __future__ import annotations
 
 import collections.abc
+import copy
 import dataclasses
 from typing import Any, Dict, List, Tuple
 
@@ -56,3 +57,24 @@ class Finder:
             for field in dataclasses.fields(value):
                 self._search(getattr(value, field.name, None), f"{slot}.{field.name}", found,
                              depth + 1)
+
+    def replace(self, value: Any, slot: str, new: Dict[str, Any]) -> Any:
+        """The same structure with other tensors in the places that `new` names; never in place."""
+        if isinstance(value, self._tensor):
+            return new.get(slot, value)
+        if not any(name.startswith(f"{slot}.") for name in new):
+            return value
+        if isinstance(value, (tuple, list)):
+            members = [self.replace(member, f"{slot}.{number}", new)
+                       for number, member in enumerate(value)]
+            named = hasattr(value, "_fields")
+            return type(value)(*members) if named else type(value)(members)
+        replaced = copy.copy(value)
+        if isinstance(value, collections.abc.Mapping):
+            for key, member in value.items():
+                replaced[key] = self.replace(member, f"{slot}.{key}", new)
+            return replaced
+        for field in dataclasses.fields(value):
+            member = self.replace(getattr(value, field.name, None), f"{slot}.{field.name}", new)
+            object.__setattr__(replaced, field.name, member)
+        return replaced
