@@ -171,7 +171,7 @@ class LayoutInference {
       }
     }
     DecidedClasses classes;
-    for (TensorClass& tensors : table_.take()) classes.push_back({std::move(tensors), {}});
+    for (ClassOfTensors& tensors : table_.take()) classes.push_back({std::move(tensors), {}});
     decide_classes(classes);
     report_.note_outputs(classes);
     for (DecidedClass& decided : classes) settle(decided, because);
@@ -261,7 +261,7 @@ class LayoutInference {
   // Constant parameters (ones, zeros) fit every layout; their first gradient does not.
   void ask_gradients(DecidedClass& decided) {
     if (decided.verdict.standing.size() < 2) return;
-    TensorClass gradients{decided.tensors.name, decided.tensors.question, {}, std::nullopt};
+    ClassOfTensors gradients{decided.tensors.name, decided.tensors.question, {}, std::nullopt};
     for (const ClassMember& member : decided.tensors.members) {
       Key key = *member.key;
       key.phase = Phase::grad;

@@ -178,7 +178,7 @@ void ClassTable::add(const Key& key, const std::vector<Shard>& shards,
   classes_[place->second].members.push_back({&key, &shards, &reference});
 }
 
-std::vector<TensorClass> ClassTable::take() {
+std::vector<ClassOfTensors> ClassTable::take() {
   by_name_.clear();
   return std::exchange(classes_, {});
 }

@@ -50,7 +50,7 @@ class ClassTable {
   // Adds the tensor to its class, which it starts if there is none yet.
   void add(const Key& key, const std::vector<Shard>& shards, const LogicalTensor& reference,
            const Declaration& declaration);
-  [[nodiscard]] std::vector<TensorClass> take();
+  [[nodiscard]] std::vector<ClassOfTensors> take();
   // Whether any axis of the mesh has more than one rank.
   [[nodiscard]] bool parallel() const { return parallel_; }
 
@@ -62,7 +62,7 @@ class ClassTable {
   bool parallel_ = false;
   std::map<std::vector<std::int32_t>, RankMesh> meshes_;  // by ranks
   std::map<std::string, std::size_t> by_name_;
-  std::vector<TensorClass> classes_;
+  std::vector<ClassOfTensors> classes_;
 };
 
 }  // namespace ttrace

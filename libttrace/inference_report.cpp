@@ -49,7 +49,7 @@ std::string parent_of(const std::string& module) {
   return dot == std::string::npos ? std::string(kRootModule) : module.substr(0, dot);
 }
 
-bool is_activation(const TensorClass& tensors) {
+bool is_activation(const ClassOfTensors& tensors) {
   const Phase phase = tensors.members.front().key->phase;
   return phase == Phase::forward || phase == Phase::recompute || phase == Phase::backward;
 }
@@ -75,7 +75,7 @@ void InferenceReport::note_outputs(const std::vector<DecidedClass>& classes) {
 }
 
 // Whether the nearest module around this one whose outputs are comparable returns the right ones.
-bool InferenceReport::ancestor_agrees(const TensorClass& tensors) const {
+bool InferenceReport::ancestor_agrees(const ClassOfTensors& tensors) const {
   std::string module = parent_of(starred(tensors.members.front().key->module));
   for (; !module.empty(); module = parent_of(module)) {
     const auto outputs = outputs_.find(module);

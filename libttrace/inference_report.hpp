@@ -13,7 +13,7 @@
 namespace ttrace {
 
 struct DecidedClass {
-  TensorClass tensors;
+  ClassOfTensors tensors;
   ClassVerdict verdict;
 };
 
@@ -31,7 +31,7 @@ class InferenceReport {
  private:
   enum class Agreement : std::uint8_t { silent, agrees, differs, local_order };
   [[nodiscard]] static Agreement agreement_of(const ClassVerdict& verdict);
-  [[nodiscard]] bool ancestor_agrees(const TensorClass& tensors) const;
+  [[nodiscard]] bool ancestor_agrees(const ClassOfTensors& tensors) const;
   std::string report(const DecidedClass& decided, FindingKind kind, const std::string& message);
   std::string explain_misfit(const DecidedClass& decided, bool parallel);
 

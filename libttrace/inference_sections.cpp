@@ -140,7 +140,7 @@ std::optional<Cut> sections_of(const ClassMember& member, std::size_t dim, const
 
 }  // namespace
 
-std::optional<Layout> find_sections(const TensorClass& parameters) {
+std::optional<Layout> find_sections(const ClassOfTensors& parameters) {
   const FamilyQuestion& question = parameters.question;
   const std::optional<std::size_t> dim = only_cut_dim(question);
   if (!dim) return std::nullopt;

@@ -89,7 +89,7 @@ void record_standing(const Contest& contest, ClassVerdict& verdict) {
 }
 
 // The fit of the first hypothesis on all ranks of the observed members.
-void record_fit(const TensorClass& tensors, std::vector<Observation> observations,
+void record_fit(const ClassOfTensors& tensors, std::vector<Observation> observations,
                 ClassVerdict& verdict) {
   if (verdict.standing.empty()) return;
   for (Observation& observation : observations) {
@@ -106,7 +106,7 @@ void record_fit(const TensorClass& tensors, std::vector<Observation> observation
 }
 
 // Returns how many members of the tier fit the shape.
-std::size_t try_tier(FamilyTier tier, const TensorClass& tensors, const CutLessons& lessons,
+std::size_t try_tier(FamilyTier tier, const ClassOfTensors& tensors, const CutLessons& lessons,
                      Contest& contest, ClassVerdict& verdict) {
   verdict.tried += (verdict.tried.empty() ? "" : ", ") + std::string(name_of(tier));
   std::vector<Hypothesis> members = members_of(tier, tensors.question, lessons);
@@ -117,7 +117,7 @@ std::size_t try_tier(FamilyTier tier, const TensorClass& tensors, const CutLesso
 
 // Exact members first; the rest of the family only where the shape leaves nothing else. A parameter
 // whose content no exact member explains may also be partly replicated: content can tell there.
-void run_tiers(const TensorClass& tensors, const CutLessons& lessons, const Ballot& ballot,
+void run_tiers(const ClassOfTensors& tensors, const CutLessons& lessons, const Ballot& ballot,
                Contest& contest, ClassVerdict& verdict) {
   std::size_t fitting = try_tier(FamilyTier::plain, tensors, lessons, contest, verdict);
   if (!(contest.settled() && verdict.varied)) {
@@ -156,7 +156,7 @@ bool is_padded(const Shape& declared, const FamilyQuestion& question) {
 }
 
 // The declaration as a hypothesis; notes in the verdict when it names another logical shape.
-std::optional<Hypothesis> declared_hypothesis(const TensorClass& tensors, ClassVerdict& verdict) {
+std::optional<Hypothesis> declared_hypothesis(const ClassOfTensors& tensors, ClassVerdict& verdict) {
   if (!tensors.declared) return std::nullopt;
   const Shape& reference = tensors.question.global;
   const Shape global = tensors.declared->global_shape.value_or(reference);
@@ -168,7 +168,7 @@ std::optional<Hypothesis> declared_hypothesis(const TensorClass& tensors, ClassV
 }
 
 // A declaration is used unless content beats it.
-void apply_declaration(const TensorClass& tensors, const std::optional<Hypothesis>& declared,
+void apply_declaration(const ClassOfTensors& tensors, const std::optional<Hypothesis>& declared,
                        const Contest& contest, ClassVerdict& verdict) {
   if (!tensors.declared) return;
   const Entry* entry = declared ? contest.find(*declared) : nullptr;
@@ -184,7 +184,7 @@ void apply_declaration(const TensorClass& tensors, const std::optional<Hypothesi
 
 }  // namespace
 
-std::vector<Observation> observe(const TensorClass& tensors) {
+std::vector<Observation> observe(const ClassOfTensors& tensors) {
   std::vector<const ClassMember*> usable;
   for (const ClassMember& member : tensors.members) {
     const bool held = std::any_of(member.shards->begin(), member.shards->end(), has_bytes);
@@ -200,7 +200,7 @@ std::vector<Observation> observe(const TensorClass& tensors) {
   return observations;
 }
 
-ClassVerdict decide(const TensorClass& tensors, const CutLessons& lessons) {
+ClassVerdict decide(const ClassOfTensors& tensors, const CutLessons& lessons) {
   const std::vector<Observation> observations = observe(tensors);
   const Ballot ballot(observations, seed_of(tensors.name));
   Contest contest(ballot);

@@ -22,7 +22,7 @@ struct ClassMember {
 
 // Tensors with equal names but for the numeric components, equal slots, shapes, mesh axes and
 // declarations.
-struct TensorClass {
+struct ClassOfTensors {
   std::string name;
   FamilyQuestion question;
   std::vector<ClassMember> members;
@@ -46,9 +46,9 @@ struct ClassVerdict {
 };
 
 // At most 16 of the members that have bytes on both sides, spread over the class.
-[[nodiscard]] std::vector<Observation> observe(const TensorClass& tensors);
+[[nodiscard]] std::vector<Observation> observe(const ClassOfTensors& tensors);
 
-[[nodiscard]] ClassVerdict decide(const TensorClass& tensors, const CutLessons& lessons);
+[[nodiscard]] ClassVerdict decide(const ClassOfTensors& tensors, const CutLessons& lessons);
 
 // Keeps those hypotheses that other content, `evidence`, does not beat.
 void narrow(ClassVerdict& verdict, const std::vector<Observation>& evidence, std::uint64_t seed);
@@ -67,6 +67,6 @@ class Peers {
 
 // Unequal sections of one dimension, e.g. fused q, k and v, found by matching whole slices of a
 // parameter with the reference's bit for bit. Accepted only when they reproduce every rank.
-[[nodiscard]] std::optional<Layout> find_sections(const TensorClass& parameters);
+[[nodiscard]] std::optional<Layout> find_sections(const ClassOfTensors& parameters);
 
 }  // namespace ttrace

@@ -31,17 +31,19 @@ Trouble failure(const std::filesystem::path& path, const char* what) {
   return {what, path.string(), std::strerror(errno)};
 }
 
-std::string index_text(const std::vector<PackEntry>& entries) {
+std::string index_text(const std::vector<PackEntry>& entries, const std::string& replay) {
   nlohmann::json tensors = nlohmann::json::object();
   for (const PackEntry& entry : entries) {
     tensors[entry.name] = {{"dtype", name_of(entry.dtype)},
                            {"shape", entry.shape},
                            {"offset", entry.offset},
                            {"bytes", entry.bytes()}};
+    if (entry.scale != 1) tensors[entry.name]["scale"] = entry.scale;
   }
-  return nlohmann::json{{"format", "ttrace-pack"}, {"version", 1}, {"tensors", std::move(tensors)}}
-             .dump() +
-         "\n";
+  nlohmann::json index = {
+      {"format", "ttrace-pack"}, {"version", 1}, {"tensors", std::move(tensors)}};
+  if (!replay.empty()) index["replay"] = nlohmann::json::parse(replay);
+  return index.dump() + "\n";
 }
 
 void write_all(int fd, std::uint64_t at, std::span<const std::byte> bytes,
@@ -59,15 +61,20 @@ void write_all(int fd, std::uint64_t at, std::span<const std::byte> bytes,
 
 // ---- writer ----
 
-PackWriter::PackWriter(std::filesystem::path path, std::vector<PackEntry> entries)
+PackWriter::PackWriter(std::filesystem::path path, std::vector<PackEntry> entries,
+                       const std::string& replay)
     : path_(std::move(path)), part_(path_), entries_(std::move(entries)) {
   part_ += ".part";
   std::uint64_t end = 0;
   for (PackEntry& entry : entries_) {
+    if (entry.same_as != kOwnPayload) {
+      entry.offset = entries_.at(entry.same_as).offset;
+      continue;
+    }
     entry.offset = aligned(end);
     end = entry.offset + entry.bytes();
   }
-  const std::string index = index_text(entries_);
+  const std::string index = index_text(entries_, replay);
   const std::uint64_t length = index.size();
   payloads_ = aligned(kPrefix + length);
   fd_ = open(part_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
@@ -121,6 +128,7 @@ PackEntry entry_from(const std::string& name, const nlohmann::json& json) {
   entry.dtype = *dtype;
   entry.shape = json.at("shape").get<Shape>();
   entry.offset = json.at("offset").get<std::uint64_t>();
+  entry.scale = json.value("scale", 1.0);
   if (json.at("bytes").get<std::uint64_t>() != entry.bytes()) {
     throw std::invalid_argument("shape and bytes of " + name + " disagree");
   }
@@ -149,6 +157,7 @@ PackReader::PackReader(const std::filesystem::path& path) {
     const nlohmann::json index = nlohmann::json::parse(text, text + length);
     if (index.at("version").get<int>() != 1) throw std::invalid_argument("its version is unknown");
     payloads_ = aligned(kPrefix + length);
+    if (index.contains("replay")) replay_ = index.at("replay").dump();
     for (const auto& [name, tensor] : index.at("tensors").items()) {
       entries_.push_back(entry_from(name, tensor));
       const PackEntry& entry = entries_.back();

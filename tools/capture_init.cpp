@@ -11,11 +11,10 @@
 #include "libttrace/pack.hpp"
 #include "libttrace/trace.hpp"
 #include "tools/cli.hpp"
+#include "tools/pack_tensor.hpp"
 
 namespace ttrace {
 namespace {
-
-constexpr std::uint64_t kTileBytes = std::uint64_t{16} << 20;
 
 ShardGroups parameters_of(const Trace& trace, std::int64_t iteration) {
   ShardGroups groups = group_shards(trace, iteration, number_microbatches(trace, iteration));
@@ -40,29 +39,6 @@ std::vector<PackEntry> entries_of(const LogicalTensors& tensors, const std::stri
     entries.push_back(std::move(entry));
   }
   return entries;
-}
-
-// Slabs of whole rows, so that memory stays bounded.
-void copy_tensor(const LogicalTensor& tensor, std::size_t index, PackWriter& pack,
-                 Progress& progress) {
-  const std::uint64_t total = element_count(tensor.shape) * size_of(tensor.dtype);
-  if (total == 0) return;
-  const std::uint64_t rows = tensor.shape.empty() ? 1 : tensor.shape.front();
-  const std::uint64_t row_bytes = total / rows;
-  const std::uint64_t step = std::max<std::uint64_t>(1, kTileBytes / row_bytes);
-  std::vector<std::byte> slab;
-  for (std::uint64_t row = 0; row < rows; row += step) {
-    Box box{Shape(tensor.shape.size(), 0), tensor.shape};
-    const std::uint64_t count = std::min(step, rows - row);
-    if (!tensor.shape.empty()) {
-      box.start.front() = row;
-      box.count.front() = count;
-    }
-    slab.resize(static_cast<std::size_t>(count * row_bytes));
-    read_box(tensor, box, slab.data());
-    pack.write(index, row * row_bytes, slab);
-    progress.advance(slab.size());
-  }
 }
 
 }  // namespace
@@ -91,7 +67,9 @@ void write_init_pack(const std::filesystem::path& path, const std::filesystem::p
   Progress progress("copying the start weights", total, quiet);
   PackWriter pack(pack_path, entries);
   std::size_t index = 0;
-  for (const auto& [key, tensor] : tensors) copy_tensor(tensor, index++, pack, progress);
+  for (const auto& [key, tensor] : tensors)
+    write_tensor(tensor, index++, pack,
+                 [&progress](std::uint64_t bytes) { progress.advance(bytes); });
   pack.close();
 }
 

@@ -13,6 +13,7 @@
 #include "libttrace/core/trouble.hpp"
 #include "libttrace/layout.hpp"
 #include "libttrace/logical.hpp"
+#include "libttrace/pack.hpp"
 
 namespace ttrace {
 
@@ -94,6 +95,14 @@ json init_json(const CaptureOptions& options, const std::filesystem::path& init_
   return {{"kind", "pack"}, {"path", init_pack.string()}, {"trace", options.init_from}};
 }
 
+json replay_json(const CaptureOptions& options) {
+  if (options.replay.empty()) return nullptr;
+  const json pack = json::parse(options.replay_json);
+  return {{"pack", std::filesystem::absolute(options.replay).string()},
+          {"source", pack.value("source", "")},
+          {"run_id", pack.value("run_id", "")}};
+}
+
 // For programs on the C interface; the agent reads TTRACE_OPTIONS.
 std::string filter_lines(const std::vector<std::string>& filters) {
   std::string lines;
@@ -115,7 +124,25 @@ std::string shell_quoted(const std::string& text) {
 
 }  // namespace
 
+void read_replay(CaptureOptions& options, bool all_iterations) {
+  if (options.replay.empty()) return;
+  options.replay_json = PackReader(options.replay).replay();
+  const json replay = json::parse(options.replay_json, nullptr, false);
+  if (!replay.is_object() || !replay.contains("microbatches")) {
+    throw Trouble("--replay", options.replay,
+                  "is no pack for a replay, make it with ttrace-merge --pack --like REFERENCE");
+  }
+  if (!all_iterations) return;
+  options.iterations.clear();
+  for (const auto& [iteration, numbers] : replay.at("microbatches").items()) {
+    options.iterations += (options.iterations.empty() ? "" : ",") + iteration;
+  }
+}
+
 void check_options(const CaptureOptions& options) {
+  if (!options.replay.empty() && options.perturb) {
+    throw Trouble("arguments", "--replay and --perturb", "exclude each other");
+  }
   (void)intervals_of("--iterations", options.iterations);
   if (!options.ranks.empty()) {
     for (const auto& [first, last] : intervals_of("--ranks", options.ranks)) {
@@ -145,6 +172,8 @@ std::string options_json(const CaptureOptions& options, const std::filesystem::p
       {"ranks", ranks_json(options.ranks)},
       {"estimate", options.estimate},
       {"init", init_json(options, init_pack)},
+      {"replay", replay_json(options)},
+      {"perturb", options.perturb ? json(*options.perturb) : json(nullptr)},
       {"layout_rules", layout_rules_json(options.layout)}};
   std::string text = members.dump();
   if (text.size() > kLongestVariable) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,9 +21,12 @@ struct CaptureOptions {
   std::string what = "outputs";
   std::vector<std::string> filters;
   std::string iterations = "0";
-  std::string ranks;      // "": all
-  std::string init_from;  // "", a trace, or seed:N
-  std::string layout;     // "", or a file of layout rules
+  std::string ranks;        // "": all
+  std::string init_from;    // "", a trace, or seed:N
+  std::string layout;       // "", or a file of layout rules
+  std::string replay;       // "", or a pack (libttrace/pack.hpp)
+  std::string replay_json;  // what that pack says of itself
+  std::optional<std::uint64_t> perturb;
   bool estimate = false;
   std::string ring = "64M";
   bool print_environment = false;
@@ -33,6 +37,9 @@ struct CaptureOptions {
 
 // Name and value; set in this order.
 using Environment = std::vector<std::pair<std::string, std::string>>;
+
+// Reads what --replay's pack says of itself; `all_iterations`: capture those that it has.
+void read_replay(CaptureOptions& options, bool all_iterations);
 
 // Throws Trouble that names the option, before anything is touched.
 void check_options(const CaptureOptions& options);

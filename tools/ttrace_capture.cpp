@@ -58,6 +58,11 @@ void add_options(CLI::App& app, CaptureOptions& options, PthOptions& pth) {
       ->type_name("FROM");
   app.add_option("--layout", options.layout, "how shards are cut, where the program does not say")
       ->type_name("FILE");
+  app.add_option("--replay", options.replay,
+                 "feed the run with what another computed (ttrace-merge --pack)")
+      ->type_name("PACK");
+  app.add_option("--perturb", options.perturb, "move each tensor by one unit in the last place")
+      ->type_name("SEED");
   app.add_flag("--estimate", options.estimate, "record nothing, print how many bytes it would be");
   app.add_option("--ring", options.ring, "shared memory a rank (64M)")->type_name("SIZE");
   app.add_option("--install-pth", pth.install, "make PYTHON (python3) capture under -I and -E, too")
@@ -124,6 +129,7 @@ int run(int argc, char** argv) {
   add_options(app, options, pth);
   if (const auto code = parse_arguments(app, static_cast<int>(dashes - argv), argv)) return *code;
   if (app.count("--install-pth") + app.count("--uninstall-pth") != 0) return run_pth(app, pth);
+  read_replay(options, app.count("--iterations") == 0);
   return capture(options);
 }
 

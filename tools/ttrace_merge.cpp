@@ -11,6 +11,7 @@
 #include "libttrace/core/trouble.hpp"
 #include "tools/cli.hpp"
 #include "tools/merge_output.hpp"
+#include "tools/merge_pack.hpp"
 #include "tools/merge_proof.hpp"
 
 namespace {
@@ -28,10 +29,12 @@ constexpr const char* kPurpose =
 struct Options {
   std::string trace;
   std::string like;
+  std::string reshard_like;
   std::string layout;
   std::optional<std::int64_t> iteration;
   std::string output;
   bool check = false;
+  bool pack = false;
   bool quiet = false;
   bool verbose = false;
   std::size_t top = 20;
@@ -42,6 +45,11 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("-o,--output", options.output, "folder for the merged trace, new or empty")
       ->type_name("OUT");
   app.add_flag("--check", options.check, "write nothing, only prove");
+  app.add_flag("--pack", options.pack,
+               "write OUT as one file for ttrace-capture --replay; needs --like");
+  app.add_option("--reshard-like", options.reshard_like,
+                 "with --pack: for the run in doubt itself, whose trace this is, cut as it cuts")
+      ->type_name("CANDIDATE");
   app.add_option("--like", options.like, "trace of a trusted run: its content tells the layouts")
       ->type_name("REFERENCE");
   app.add_option("--layout", options.layout, "rules that override what the program declared")
@@ -158,6 +166,53 @@ std::uint64_t bytes_of(const LogicalTensors& tensors) {
   return bytes;
 }
 
+// Iterations that both have: what is fed to a run must have its counterpart there.
+std::vector<std::int64_t> common_iterations(const Trace& trace, const Trace& like,
+                                            const Options& options) {
+  const std::vector<std::int64_t> theirs = like.iterations();
+  std::vector<std::int64_t> common;
+  for (const std::int64_t iteration : iterations_to_merge(trace, options)) {
+    if (std::count(theirs.begin(), theirs.end(), iteration) != 0) common.push_back(iteration);
+  }
+  if (common.empty()) {
+    throw Trouble("pack", like.path().string(), "has no iteration in common with " + options.trace);
+  }
+  return common;
+}
+
+int run_pack(const Options& options) {
+  if (options.like.empty() == options.reshard_like.empty()) {
+    throw Trouble("arguments", "--pack",
+                  "needs --like or --reshard-like, a trace of the run that it is for");
+  }
+  const std::string& target = options.like.empty() ? options.reshard_like : options.like;
+  const Trace trace = Trace::open(options.trace);
+  const Trace like = Trace::open(target);
+  PackRequest request{
+      &trace, &like,         options.like.empty(), common_iterations(trace, like, options),
+      {},     options.output};
+  if (!options.layout.empty()) request.rules = read_layout_rules(options.layout);
+  std::optional<Progress> progress;
+  std::uint64_t shown = 0;
+  const PackedTrace packed =
+      write_replay_pack(request, [&](std::uint64_t done, std::uint64_t total) {
+        throw_when_interrupted();
+        if (!progress) progress.emplace("packing", total, options.quiet);
+        progress->advance(done - shown);
+        shown = done;
+      });
+  progress.reset();
+  Proof proof;
+  proof.add(packed.problems);
+  if (!options.quiet) {
+    print_problems(proof, options.top);
+    std::printf("wrote %s: %llu tensors, %llu bytes\n", options.output.c_str(),
+                static_cast<unsigned long long>(packed.tensors),
+                static_cast<unsigned long long>(packed.bytes));
+  }
+  return packed.problems.empty() ? kSame : kDiffer;
+}
+
 int run_merge(const Options& options) {
   const Trace trace = Trace::open(options.trace);
   std::optional<Trace> like;
@@ -210,7 +265,10 @@ int main(int argc, char** argv) {
     if (const auto code = parse_arguments(app, argc, argv)) return *code;
     if (options.check == options.output.empty()) {
       for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, interrupt);
-      return run_merge(options);
+      if (!options.pack && !options.reshard_like.empty()) {
+        throw Trouble("arguments", "--reshard-like", "needs --pack");
+      }
+      return options.pack ? run_pack(options) : run_merge(options);
     }
     throw Trouble("arguments", options.check ? "--check" : "-o OUT",
                   options.check ? "writes nothing, leave out -o" : "is missing, try --help");

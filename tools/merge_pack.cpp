@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// See merge_pack.hpp.
+#include "tools/merge_pack.hpp"
+
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+
+#include "diff/backend.hpp"
+#include "diff/parts.hpp"
+#include "diff/prepared.hpp"
+#include "diff/seed.hpp"
+#include "libttrace/core/trouble.hpp"
+#include "tolerance/bound.hpp"
+#include "tools/merge_order.hpp"
+#include "tools/pack_tensor.hpp"
+
+namespace ttrace {
+namespace {
+
+using nlohmann::json;
+
+// Collectives and second passes belong to a layout, not to the model.
+bool belongs(const LogicalTensor& tensor) {
+  const Phase phase = tensor.key.phase;
+  return phase != Phase::comm && phase != Phase::recompute && tensor.proved() &&
+         kept_of(tensor) == RecordKind::full;
+}
+
+class Packer {
+ public:
+  explicit Packer(const PackRequest& request) : request_(request) {}
+
+  void add(std::int64_t iteration) {
+    iterations_.push_back(std::make_unique<Prepared>());
+    Prepared& prepared = *iterations_.back();
+    const Trace& reference = request_.reshard ? *request_.source : *request_.target;
+    const Trace& candidate = request_.reshard ? *request_.target : *request_.source;
+    prepare(prepared, reference, candidate, iteration, request_.rules, "");
+    if (prepared.alignment.pairs.empty()) {
+      throw Trouble("pack", request_.source->path().string(),
+                    "has no tensor in common with " + request_.target->path().string() +
+                        "; are these runs of the same model?");
+    }
+    const Limits limits = bound_limits(prepared.alignment, *prepared.flow, std::nullopt);
+    const Seeds seeds = find_seeds(prepared.alignment, reference, candidate, limits, *backend_);
+    number_microbatches(iteration,
+                        request_.reshard ? prepared.candidate_numbers : prepared.reference_numbers);
+    result_.problems.insert(result_.problems.end(), prepared.findings.begin(),
+                            prepared.findings.end());
+    std::map<StorageId, std::size_t> known;
+    const Side& source = request_.reshard ? prepared.reference : prepared.candidate;
+    for (const auto& [key, tensor] : source.tensors) {
+      const double scale = scale_for(key, seeds);
+      if (request_.reshard && !add_cut(key, prepared.candidate)) continue;
+      if (belongs(tensor)) {
+        add_tensor(tensor, request_.reshard ? 1 / scale : scale, known);
+      } else {
+        result_.problems.insert(result_.problems.end(), tensor.problems.begin(),
+                                tensor.problems.end());
+      }
+    }
+  }
+
+  PackedTrace write(const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
+    PackWriter pack(request_.path, entries_, replay_json());
+    std::uint64_t done = 0;
+    for (std::size_t i = 0; i < entries_.size(); ++i) {
+      if (entries_[i].same_as != kOwnPayload) continue;
+      write_tensor(*tensors_[i], i, pack, [&](std::uint64_t bytes) {
+        done += bytes;
+        progress(done, result_.bytes);
+      });
+    }
+    pack.close();
+    result_.tensors = entries_.size();
+    return std::move(result_);
+  }
+
+ private:
+  void add_tensor(const LogicalTensor& tensor, double scale,
+                  std::map<StorageId, std::size_t>& known) {
+    PackEntry entry;
+    entry.name = to_string(tensor.key);
+    entry.dtype = tensor.dtype;
+    entry.shape = tensor.shape;
+    entry.scale = scale;
+    const auto [first, is_new] = known.emplace(storage_id(tensor), entries_.size());
+    if (!is_new) entry.same_as = first->second;
+    if (is_new) result_.bytes += entry.bytes();
+    entries_.push_back(std::move(entry));
+    tensors_.push_back(&tensor);
+  }
+
+  // How the target cuts this tensor. False when its ranks have addends of it, or flat pieces: what
+  // one rank would have to be given is then not known.
+  bool add_cut(const Key& key, const Side& target) {
+    const auto decision = target.layouts.find(key);
+    if (decision == target.layouts.end() || !decision->second.known) return false;
+    const Layout& layout = decision->second.layout;
+    if (!layout.partial.empty() || layout.flat) return false;
+    Layout dims = layout;
+    dims.swapped.reset();
+    json entry = {{"dims", to_string(dims)}};
+    if (layout.swapped) entry["swapped"] = {layout.swapped->first, layout.swapped->second};
+    layouts_[to_string(key)] = std::move(entry);
+    return true;
+  }
+
+  // iteration -> rank -> its own number -> the number in this pack
+  void number_microbatches(std::int64_t iteration, const MicrobatchNumbers& numbers) {
+    json& of_iteration = microbatches_[std::to_string(iteration)];
+    of_iteration = json::object();
+    for (const auto& [own, number] : numbers) {
+      of_iteration[std::to_string(own.first)][std::to_string(own.second)] = number;
+    }
+  }
+
+  std::string replay_json() const {
+    return json{{"source", request_.source->path().string()},
+                {"run_id", request_.source->run_id()},
+                {"target_run_id", request_.target->run_id()},
+                {"microbatches", microbatches_},
+                {"layouts", layouts_}}
+        .dump();
+  }
+
+  const PackRequest& request_;
+  std::unique_ptr<Backend> backend_ = make_cpu_backend();
+  std::vector<std::unique_ptr<Prepared>> iterations_;
+  std::vector<PackEntry> entries_;
+  std::vector<const LogicalTensor*> tensors_;  // of entries_, by index
+  json microbatches_ = json::object();
+  json layouts_ = json::object();  // of a target of several ranks
+  PackedTrace result_;
+};
+
+}  // namespace
+
+PackedTrace write_replay_pack(const PackRequest& request,
+                              const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
+  Packer packer(request);
+  for (const std::int64_t iteration : request.iterations) packer.add(iteration);
+  return packer.write(progress);
+}
+
+}  // namespace ttrace
