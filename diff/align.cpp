@@ -84,6 +84,10 @@ class Aligner {
         return;
       }
     }
+    if (partner == candidate_.tensors.end() && is_an_outputs(key, candidate_)) {
+      ++result_.edges;
+      return;
+    }
     // Whether activations are computed a second time is the program's choice.
     if (key.phase != Phase::recompute) ++result_.expected[static_cast<std::size_t>(key.phase)];
     if (partner == candidate_.tensors.end()) {
@@ -100,7 +104,8 @@ class Aligner {
       ++result_.skipped;
       return;
     }
-    if (is_input(key) && alias_target(key, candidate_.groups.at(key))) {
+    if ((is_input(key) && alias_target(key, candidate_.groups.at(key))) ||
+        is_an_outputs(key, reference_)) {
       ++result_.edges;
       return;
     }
@@ -117,6 +122,17 @@ class Aligner {
       return;
     }
     unexpected_.push_back(key);
+  }
+
+  // The gradient of an input that on this side is some module's output: it is that output's there.
+  // (A pipeline stage receives what it does not know as an output.)
+  static bool is_an_outputs(const Key& key, const Side& side) {
+    if (key.phase != Phase::backward || key.slot.rfind("grad_input", 0) != 0) return false;
+    Key input = key;
+    input.phase = Phase::forward;
+    input.slot = output_slot(key.slot);
+    const auto found = side.groups.find(input);
+    return found == side.groups.end() || alias_target(input, found->second).has_value();
   }
 
   void pair_up(const Key& key, LogicalTensor& reference, LogicalTensor& candidate) {

@@ -7,8 +7,10 @@
 #include <cmath>
 #include <limits>
 
+#include "diff/cause.hpp"
 #include "diff/judge.hpp"
 #include "diff/measure_all.hpp"
+#include "diff/prepared.hpp"
 #include "diff/summary.hpp"
 #include "libttrace/core/trouble.hpp"
 
@@ -44,70 +46,12 @@ std::vector<std::int64_t> common_iterations(const Trace& reference, const Trace&
   return common;
 }
 
-// Everything about one iteration that does not depend on limits.
-struct Prepared {
-  Side reference, candidate;
-  std::vector<Finding> findings;  // of data and of layouts
-  bool by_content = true;
-  std::optional<Flow> flow;
-  Alignment alignment;
-};
-
-void drop_unmatched_microbatches(std::vector<Finding>& findings, bool data_differs) {
-  if (!data_differs) return;  // the data are the better explanation
-  findings.erase(std::remove_if(findings.begin(), findings.end(),
-                                [](const Finding& finding) {
-                                  return finding.message.rfind("micro-batch ", 0) == 0;
-                                }),
-                 findings.end());
-}
-
-// What has no layout cannot be the truth of content.
-LogicalTensors take_unknown(Side& side) {
-  LogicalTensors unknown;
-  for (const auto& [key, decision] : side.layouts) {
-    if (!decision.known) unknown.insert(side.tensors.extract(key));
-  }
-  return unknown;
-}
-
-void prepare(Prepared& prepared, const Trace& reference, const Trace& candidate,
-             std::int64_t iteration, const CompareOptions& options) {
-  MicrobatchMatch match = match_microbatches(reference, candidate, iteration, iteration);
-  prepared.by_content = match.by_content;
-  Side& left = prepared.reference;
-  Side& right = prepared.candidate;
-  left.trace = &reference;
-  right.trace = &candidate;
-  left.iteration = right.iteration = iteration;
-  left.groups = group_shards(reference, iteration, match.reference);
-  right.groups = group_shards(candidate, iteration, match.candidate);
-  // Rules speak of the candidate; a reference of several ranks is cut, too.
-  const bool cut = reference.ranks().size() > 1;
-  left.layouts = declared_layouts(left.groups, cut ? options.rules : std::vector<LayoutRule>{});
-  left.tensors = place_all(left.groups, left.layouts);
-  LogicalTensors unknown = take_unknown(left);
-  Inference inference = infer_layouts(left.tensors, right.groups, options.rules);
-  left.tensors.merge(unknown);
-  right.layouts = std::move(inference.decisions);
-  right.tensors = place_all(right.groups, right.layouts);
-
-  prepared.flow.emplace(left.groups);
-  prepared.alignment = align(left, right, *prepared.flow, inference.findings, options.filter);
-  const bool data_differs = !match.findings.empty();
-  drop_unmatched_microbatches(prepared.alignment.findings, data_differs);
-  prepared.findings = std::move(match.findings);
-  for (Finding& finding : inference.findings) {
-    if (matches(options.filter, finding.key)) prepared.findings.push_back(std::move(finding));
-  }
-}
-
 LaterIteration look_at(const Trace& reference, const Trace& candidate, const Backend& backend,
                        std::int64_t iteration, const CompareOptions& options) {
   LaterIteration later;
   later.iteration = iteration;
   Prepared prepared;
-  prepare(prepared, reference, candidate, iteration, options);
+  prepare(prepared, reference, candidate, iteration, options.rules, options.filter);
   const Limits limits = options.limits(prepared.alignment, *prepared.flow);
   const Seeds seeds = find_seeds(prepared.alignment, reference, candidate, limits, backend);
   const auto measured = measure_all(prepared.alignment, seeds, backend, {});
@@ -126,7 +70,7 @@ LaterIteration look_at(const Trace& reference, const Trace& candidate, const Bac
 // nothing of it.
 void refuse_drift(const Alignment& alignment, const std::vector<PairMetrics>& measured,
                   const Limits& limits, const Trace& candidate) {
-  if (limits.mode != "bound") return;
+  if (limits.mode != "bound" && limits.mode != "theorem") return;
   for (std::size_t i = 0; i < measured.size(); ++i) {
     const Key& key = alignment.pairs[i].key;
     const Metrics& total = measured[i].total;
@@ -144,12 +88,42 @@ void refuse_drift(const Alignment& alignment, const std::vector<PairMetrics>& me
 
 }  // namespace
 
-Report compare(const Trace& reference, const Trace& candidate, const Backend& backend,
-               const CompareOptions& options) {
-  const auto iterations = common_iterations(reference, candidate, options.iteration);
-  const std::int64_t iteration = iterations.front();
+namespace {
+
+// What of other runs judges this iteration; nothing when limits are all there is.
+struct NoiseTensors {
+  std::vector<LogicalTensors> runs;
+  std::optional<LogicalTensors> truth;
+  Noise noise;
+};
+
+const Noise* gather_noise(const CompareOptions& options, const Prepared& prepared,
+                          NoiseTensors& tensors) {
+  // Few samples know their norm; what the worst row or element may be takes more of them.
+  const bool enough = options.noise.size() >= options.statistic_limits.ensemble;
+  if (options.high == nullptr && !enough) return nullptr;
+  const std::int64_t iteration = prepared.reference.iteration;
+  const auto read = [&](const Trace& trace) {
+    return tensors_like(trace, iteration, prepared.reference_numbers);
+  };
+  tensors.noise.limits = options.statistic_limits;
+  if (options.high != nullptr) {
+    tensors.noise.method = Method::local;
+    tensors.truth = read(*options.high);
+    tensors.noise.truth = &*tensors.truth;
+    tensors.noise.samples = {&prepared.reference.tensors};
+    return &tensors.noise;
+  }
+  tensors.noise.method = Method::envelope;
+  for (const Trace* trace : options.noise) tensors.runs.push_back(read(*trace));
+  for (const LogicalTensors& run : tensors.runs) tensors.noise.samples.push_back(&run);
+  return &tensors.noise;
+}
+
+Report compare_iteration(const Trace& reference, const Trace& candidate, const Backend& backend,
+                         std::int64_t iteration, const CompareOptions& options) {
   Prepared prepared;
-  prepare(prepared, reference, candidate, iteration, options);
+  prepare(prepared, reference, candidate, iteration, options.rules, options.filter);
   const Alignment& alignment = prepared.alignment;
   if (alignment.pairs.empty()) {
     throw Trouble("compare", candidate.path().string(),
@@ -162,8 +136,17 @@ Report compare(const Trace& reference, const Trace& candidate, const Backend& ba
   const std::vector<PairMetrics> measured =
       measure_all(alignment, seeds, backend, options.progress);
   refuse_drift(alignment, measured, limits, candidate);
-  const std::vector<Outcome> outcomes = judge(
-      {&prepared.reference, &prepared.candidate, &alignment, &limits, &seeds, &measured, &backend});
+  NoiseTensors noise;
+  const JudgeInput judged{&prepared.reference,
+                          &prepared.candidate,
+                          &alignment,
+                          &limits,
+                          &seeds,
+                          &measured,
+                          &backend,
+                          &*prepared.flow,
+                          gather_noise(options, prepared, noise)};
+  const std::vector<Outcome> outcomes = judge(judged);
 
   std::vector<Finding> findings = trace_findings(reference, "reference", iteration);
   const auto append = [&findings](std::vector<Finding> more) {
@@ -180,15 +163,33 @@ Report compare(const Trace& reference, const Trace& candidate, const Backend& ba
   report.by_content = prepared.by_content;
   report.backend = backend.name();
   report.seeds = seeds;
+  report.findings = order_findings(std::move(findings), *prepared.flow, alignment, outcomes);
+  if (limits.local) {
+    for (OrderedFinding& entry : report.findings) entry.inherited = false;
+  }
+  add_causes(judged, outcomes, report.findings);
+  return report;
+}
+
+}  // namespace
+
+Report compare(const Trace& reference, const Trace& candidate, const Backend& backend,
+               const CompareOptions& options) {
+  const auto iterations = common_iterations(reference, candidate, options.iteration);
+  Report report = compare_iteration(reference, candidate, backend, iterations.front(), options);
+  for (std::size_t i = 1; i < iterations.size(); ++i) {
+    if (options.every_iteration) {
+      append_iteration(report,
+                       compare_iteration(reference, candidate, backend, iterations[i], options));
+    } else {
+      report.later.push_back(look_at(reference, candidate, backend, iterations[i], options));
+    }
+  }
   if (options.filter.empty()) {
     report.doubt = unrecorded_update(reference, "reference");
     if (report.doubt.empty()) report.doubt = unrecorded_update(candidate, "candidate");
   }
-  report.findings = order_findings(std::move(findings), *prepared.flow, alignment, outcomes);
   add_sources(reference, report);
-  for (std::size_t i = 1; i < iterations.size(); ++i) {
-    report.later.push_back(look_at(reference, candidate, backend, iterations[i], options));
-  }
   return report;
 }
 

@@ -10,6 +10,7 @@
 
 #include "diff/backend.hpp"
 #include "diff/limits.hpp"
+#include "diff/noise.hpp"
 #include "diff/report.hpp"
 
 namespace ttrace {
@@ -19,6 +20,10 @@ struct CompareOptions {
   std::string filter;                     // glob of keys, "" = all
   std::vector<LayoutRule> rules;
   std::function<Limits(const Alignment&, const Flow&)> limits;
+  bool every_iteration = false;  // judge all that both have, not only the first
+  const Trace* high = nullptr;  // a replay of the candidate in higher precision: `reference` is one
+  std::vector<const Trace*> noise;  // perturbed runs of the reference's program
+  StatisticLimits statistic_limits;
   // Called with elements done and in all; from one thread at a time.
   std::function<void(std::uint64_t, std::uint64_t)> progress;
 };

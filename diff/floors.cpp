@@ -56,10 +56,11 @@ double Floors::largest_sibling(const Key& gradient) const {
   return largest == siblings_.end() ? 0 : largest->second;
 }
 
-double Floors::of_parameter(std::size_t pair) {
+double Floors::of_parameter(std::size_t pair) { return limits_.parameter_floor * rounding(pair); }
+
+double Floors::rounding(std::size_t pair) {
   const std::optional<double> terms = terms_of(alignment_.pairs[pair].key, Size::made_of);
-  if (!terms) return 0;
-  return limits_.parameter_floor * limits_.tensors[pair].epsilon * *terms * unit();
+  return terms ? limits_.tensors[pair].epsilon * *terms * unit() : 0;
 }
 
 std::optional<double> Floors::terms_of(const Key& gradient, Size size) {

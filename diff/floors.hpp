@@ -25,6 +25,8 @@ class Floors {
   // An absolute error (a norm) that rounding of the terms explains; 0 where no floor is known.
   // Reads the reference's inputs and gradients of the module, so ask only when it may matter.
   [[nodiscard]] double of(std::size_t pair);
+  // Epsilon times the size of the terms of a parameter's gradient; 0 when they are not known.
+  [[nodiscard]] double rounding(std::size_t pair);
 
  private:
   [[nodiscard]] double of_parameter(std::size_t pair);

@@ -1,21 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // See judge.hpp.
-#include "diff/judge.hpp"
-
 #include <algorithm>
 #include <cmath>
-#include <map>
 
-#include "diff/floors.hpp"
+#include "diff/judging.hpp"
 #include "diff/losses.hpp"
 #include "diff/parts.hpp"
 #include "diff/sums.hpp"
-#include "diff/update.hpp"
 
 namespace ttrace {
-namespace {
-
-constexpr double kLargestStray = 2;  // of updates: Adam's are the learning rate at the most
 
 double score_of(double error, double limit) {
   if (error == 0) return 0;
@@ -23,376 +16,254 @@ double score_of(double error, double limit) {
   return std::min(error / limit, kHugeScore);
 }
 
-class Judge {
- public:
-  explicit Judge(const JudgeInput& input)
-      : alignment_(*input.alignment),
-        limits_(*input.limits),
-        measured_(*input.measured),
-        reference_(*input.reference),
-        candidate_(*input.candidate),
-        seeds_(*input.seeds),
-        backend_(*input.backend),
-        floors_(reference_, alignment_, limits_, measured_),
-        outcomes_(alignment_.pairs.size()) {
-    for (std::size_t i = 0; i < alignment_.pairs.size(); ++i) index_[alignment_.pairs[i].key] = i;
-  }
+Judge::Judge(const JudgeInput& input)
+    : alignment_(*input.alignment),
+      limits_(*input.limits),
+      measured_(*input.measured),
+      reference_(*input.reference),
+      candidate_(*input.candidate),
+      seeds_(*input.seeds),
+      backend_(*input.backend),
+      flow_(*input.flow),
+      noise_(input.noise),
+      floors_(reference_, alignment_, limits_, measured_),
+      outcomes_(alignment_.pairs.size()) {
+  for (std::size_t i = 0; i < alignment_.pairs.size(); ++i) index_[alignment_.pairs[i].key] = i;
+}
 
-  std::vector<Outcome> run() {
-    // Reduced gradients first: what is made of them is judged by how their limits came out.
-    for (const Turn turn : {Turn::first, Turn::of_gradients, Turn::norms}) {
-      for (std::size_t i = 0; i < outcomes_.size(); ++i) {
-        if (turn_of(alignment_.pairs[i].key) == turn) judge_pair(i);
-      }
-    }
-    accept_completed_sums(alignment_, outcomes_);
-    for (std::size_t i = 0; i < outcomes_.size(); ++i) follow_alias(i);
-    return std::move(outcomes_);
-  }
-
- private:
-  enum class Turn : std::uint8_t { first, of_gradients, norms };
-
-  static Turn turn_of(const Key& key) {
-    if (key.phase != Phase::grad && key.phase != Phase::step) return Turn::first;
-    if (key.module == kRootModule) return Turn::norms;
-    const bool first = key.phase == Phase::grad && (key.slot == "reduced" || key.slot == "local");
-    return first ? Turn::first : Turn::of_gradients;
-  }
-
-  void judge_pair(std::size_t i) {
-    const Pair& pair = alignment_.pairs[i];
-    if (pair.same_as != kNoPair || judge_split_loss(i) || judge_sum(i)) return;
-    compare_flags(i);
-    judge_measured(i);
-    report_problems(i);
-  }
-
-  void judge_measured(std::size_t i) {
-    const Pair& pair = alignment_.pairs[i];
-    const PairMetrics& metrics = measured_[i];
-    Outcome& outcome = outcomes_[i];
-    switch (metrics.evidence) {
-      case Evidence::nothing:
-        add(i, FindingKind::not_compared, 1, "only hashes were kept, and they differ");
-        return;
-      case Evidence::norms:
-        judge_norms(i);
-        return;
-      case Evidence::hash:
-      case Evidence::read:
-        break;
-    }
-    // Elements that no shard holds are reported; what is there is judged all the same.
-    outcome.compared = metrics.total.count == element_count(pair.reference->shape) &&
-                       known_kind(*pair.reference) && known_kind(*pair.candidate);
-    outcome.equal = metrics.total.unequal == 0;
-    judge_values(i);
-  }
-
-  // Where ranks have the losses of their parts of the data, these combined. False, and nothing
-  // done, when this is no such loss or is not right in that way.
-  bool judge_split_loss(std::size_t i) {
-    const Pair& pair = alignment_.pairs[i];
-    if (!has_problem(*pair.candidate, FindingKind::replica_conflict)) return false;
-    const std::optional<CombinedLoss> loss = combine_loss(pair, candidate_);
-    if (!loss) return false;
-    const double norm = std::fabs(loss->reference);
-    const double error = std::fabs(loss->candidate - loss->reference);
-    if (!(error <= plain_limit(i) * norm)) return false;
-    outcomes_[i].compared = true;
-    settle(i, error, plain_limit(i) * norm, norm);
-    return true;
-  }
-
-  // Where the ranks' copies differ because each is an addend, and their sum is right. Whether
-  // somebody adds them up is for accept_completed_sums to say.
-  bool judge_sum(std::size_t i) {
-    const Pair& pair = alignment_.pairs[i];
-    const Phase phase = pair.key.phase;
-    const bool inner =
-        phase == Phase::forward || phase == Phase::recompute || carries_seed(pair.key);
-    if (!inner || !pair.reference->proved()) return false;
-    const std::optional<LogicalTensor> sum = as_sum(*pair.candidate);
-    if (!sum) return false;
-    const PairMetrics metrics = measure(*pair.reference, *sum, backend_,
-                                        {.scale = scale_for(pair.key, seeds_), .sample = 0});
-    if (metrics.evidence != Evidence::read || metrics.total.nonfinite_mismatch > 0) return false;
-    const double norm = std::sqrt(metrics.total.sums.reference_squares);
-    const double error = std::sqrt(metrics.total.sums.error_squares);
-    const double limit = limits_.tensors[i].relative * norm;
-    if (limits_.tensors[i].rule != Rule::relative || !(error <= limit)) return false;
-    outcomes_[i].compared = metrics.total.count == element_count(pair.reference->shape);
-    settle(i, error, limit, norm);
-    add(i, FindingKind::partial_incomplete, 0,
-        "the ranks hold addends over " + axes_text(*sum) +
-            ", whose sum is right, and nothing that was recorded adds them up");
-    return true;
-  }
-
-  static bool known_kind(const LogicalTensor& tensor) {
-    return kept_of(tensor) <= RecordKind::hash;
-  }
-
-  void judge_values(std::size_t i) {
-    const Metrics& total = measured_[i].total;
-    if (total.nonfinite_mismatch > 0) {
-      outcomes_[i].score = kHugeScore;
-      add(i, FindingKind::nonfinite, kHugeScore,
-          "NaN or Inf in " + std::to_string(total.nonfinite_mismatch) +
-              " elements on one side only");
-      return;
-    }
-    switch (limits_.tensors[i].rule) {
-      case Rule::equal:
-        return judge_equality(i);
-      case Rule::relative:
-        return judge_error(i);
-      case Rule::update:
-        return judge_update(i);
-    }
-  }
-
-  void judge_equality(std::size_t i) {
-    const Metrics& total = measured_[i].total;
-    Outcome& outcome = outcomes_[i];
-    outcome.error = relative(std::sqrt(total.sums.error_squares), total);
-    if (total.unequal == 0) return;
-    outcome.score = kHugeScore;
-    const bool weights = alignment_.pairs[i].key.phase == Phase::param;
-    add(i, FindingKind::not_equal, kHugeScore,
-        std::to_string(total.unequal) + " of " + std::to_string(total.count) +
-            " elements differ, none may" +
-            (weights ? ": the runs do not start from the same parameters; ttrace-capture "
-                       "--init-from REFERENCE gives the candidate the reference's"
-                     : ""));
-  }
-
-  static double relative(double error, const Metrics& total) {
-    const double norm = std::sqrt(total.sums.reference_squares);
-    return norm > 0 ? error / norm : error;
-  }
-
-  void judge_error(std::size_t i) {
-    const Metrics& total = measured_[i].total;
-    const double norm = std::sqrt(total.sums.reference_squares);
-    const double error = std::sqrt(total.sums.error_squares);
-    const double plain = plain_limit(i) * norm;
-    double limit = plain;
-    // Floors cost reading; they only matter where the plain limit is exceeded.
-    if (!(error <= plain)) limit = std::hypot(plain, floors_.of(i));
-    settle(i, error, limit, norm);
-  }
-
-  // Relative; for what is made of gradients, widened as theirs was by a floor.
-  double plain_limit(std::size_t i) {
-    const TensorLimit& limit = limits_.tensors[i];
-    const Key& key = alignment_.pairs[i].key;
-    if (!limits_.floors) return limit.relative;
-    if (turn_of(key) == Turn::norms) return limit.relative + norm_limit();
-    if (turn_of(key) == Turn::first) return limit.relative;
-    const std::size_t gradient = gradient_of(key);
-    if (gradient == kNoPair || !(limits_.tensors[gradient].relative > 0)) return limit.relative;
-    const double widened = outcomes_[gradient].limit / limits_.tensors[gradient].relative;
-    return limit.relative * std::max(1.0, widened);
-  }
-
-  std::size_t gradient_of(const Key& key) const {
-    Key gradient = key;
-    gradient.phase = Phase::grad;
-    gradient.slot = "reduced";
-    const auto found = index_.find(gradient);
-    return found == index_.end() ? kNoPair : found->second;
-  }
-
-  // The error of the norm of all gradients, if each has an error as large as its limit.
-  double norm_limit() const {
-    double squares = 0, errors = 0;
+std::vector<Outcome> Judge::run() {
+  // Reduced gradients first: what is made of them is judged by how their limits came out.
+  for (const Turn turn : {Turn::first, Turn::of_gradients, Turn::norms}) {
     for (std::size_t i = 0; i < outcomes_.size(); ++i) {
-      const Key& key = alignment_.pairs[i].key;
-      if (key.phase != Phase::grad || key.slot != "reduced" || key.module == kRootModule) continue;
-      const double square = measured_[i].total.sums.reference_squares;
-      squares += square;
-      errors += square * outcomes_[i].limit * outcomes_[i].limit;
+      if (turn_of(alignment_.pairs[i].key) == turn) judge_pair(i);
     }
-    return squares > 0 ? std::sqrt(errors / squares) : 0;
   }
+  accept_completed_sums(alignment_, outcomes_);
+  for (std::size_t i = 0; i < outcomes_.size(); ++i) follow_alias(i);
+  return std::move(outcomes_);
+}
 
-  // `error`, `limit` and `norm` are absolute.
-  void settle(std::size_t i, double error, double limit, double norm) {
-    Outcome& outcome = outcomes_[i];
-    outcome.score = score_of(error, limit);
-    outcome.error = norm > 0 ? error / norm : error;
-    outcome.limit = norm > 0 ? limit / norm : limit;
-    if (error <= limit) return;
-    add(i, FindingKind::over_limit, outcome.score,
-        (norm > 0 ? "relative error " : "the reference is zero, error ") +
-            short_number(outcome.error) + ", " + short_number(outcome.score) + " x its limit");
-  }
+Judge::Turn Judge::turn_of(const Key& key) {
+  if (key.phase != Phase::grad && key.phase != Phase::step) return Turn::first;
+  if (key.module == kRootModule) return Turn::norms;
+  const bool first = key.phase == Phase::grad && (key.slot == "reduced" || key.slot == "local");
+  return first ? Turn::first : Turn::of_gradients;
+}
 
-  void judge_update(std::size_t i) {
-    const Key& key = alignment_.pairs[i].key;
-    Outcome& outcome = outcomes_[i];
-    const Metrics& total = measured_[i].total;
-    const std::size_t gradient = gradient_of(key);
-    UpdateTensors tensors{alignment_.pairs[i].reference, alignment_.pairs[i].candidate,
-                          before_step(key), nullptr, nullptr};
-    AccumulateUpdate accumulate;
-    const double own = limits_.tensors[i].own_epsilon;
-    accumulate.own_epsilon = own;
-    if (tensors.before != nullptr) {
-      accumulate.before_epsilon = std::max(own, epsilon(tensors.before->dtype));
-    }
-    if (gradient != kNoPair) {
-      tensors.gradient = alignment_.pairs[gradient].reference;
-      tensors.candidate_gradient = alignment_.pairs[gradient].candidate;
-      const Metrics& of_gradient = measured_[gradient].total;
-      const double count = static_cast<double>(std::max<std::uint64_t>(1, of_gradient.count));
-      accumulate.gradient_error =
-          outcomes_[gradient].limit * std::sqrt(of_gradient.sums.reference_squares / count);
-      accumulate.threshold = limits_.update_mask * accumulate.gradient_error;
-    }
-    const double norm = std::sqrt(total.sums.reference_squares);
-    const double relative_limit = plain_limit(i);
-    const auto masked = total.unequal == 0 ? std::nullopt : measure_update(tensors, accumulate);
-    if (!masked) {  // equal; or nothing to tell the update from the parameter
-      return settle(i, std::sqrt(total.sums.error_squares), (relative_limit + own) * norm, norm);
-    }
-    outcome.excluded = masked->excluded;
-    judge_left_out(i, *masked, gradient);
-    settle(i, std::sqrt(masked->error_squares),
-           std::hypot(relative_limit * std::sqrt(masked->update_squares),
-                      std::sqrt(masked->allowed_squares)) +
-               own * std::sqrt(masked->reference_squares),
-           norm);
-    if (outcome.findings.empty() || outcome.findings.back().kind != FindingKind::over_limit) return;
-    outcome.findings.back().evidence.emplace_back(
-        "left out", std::to_string(masked->excluded) + " of " +
-                        std::to_string(masked->excluded + masked->kept) +
-                        " elements, whose gradient is within its own rounding");
-  }
+void Judge::judge_pair(std::size_t i) {
+  const Pair& pair = alignment_.pairs[i];
+  if (pair.same_as != kNoPair || judge_split_loss(i) || judge_sum(i)) return;
+  compare_flags(i);
+  judge_measured(i);
+  report_problems(i);
+}
 
-  // An update grows with its gradient at most, and the gradient may be off by the threshold.
-  void judge_left_out(std::size_t i, const UpdateSums& sums, std::size_t gradient) {
-    if (sums.without_gradient > 0) {
-      add(i, FindingKind::not_equal, kHugeScore,
-          std::to_string(sums.without_gradient) +
-              " elements differ that have no gradient (exactly 0) in either run");
-    }
-    const double growth = 1 + limits_.update_mask * outcomes_[gradient].limit;
-    const double most = kLargestStray * growth * sums.largest_update;
-    if (sums.largest_excluded <= most) return;
-    add(i, FindingKind::over_limit, score_of(sums.largest_excluded, most),
-        "an element whose gradient is within its rounding moved by " +
-            short_number(sums.largest_excluded) + ", the largest update of the reference is " +
-            short_number(sums.largest_update));
-  }
-
-  // The reference's value that the step changed; a master's own, if it was captured.
-  const LogicalTensor* before_step(const Key& key) const {
-    Key before = key;
-    before.phase = Phase::param;
-    for (const char* slot : {key.slot.c_str(), "value"}) {
-      before.slot = slot;
-      const auto found = reference_.tensors.find(before);
-      if (found != reference_.tensors.end()) return &found->second;
-    }
-    return nullptr;
-  }
-
-  void judge_norms(std::size_t i) {
-    const Metrics& total = measured_[i].total;
-    const Pair& pair = alignment_.pairs[i];
-    outcomes_[i].compared = true;
-    if (total.reference_nan != total.candidate_nan || total.reference_inf != total.candidate_inf) {
-      add(i, FindingKind::nonfinite, kHugeScore, "different counts of NaN or Inf");
+void Judge::judge_measured(std::size_t i) {
+  const Pair& pair = alignment_.pairs[i];
+  const PairMetrics& metrics = measured_[i];
+  Outcome& outcome = outcomes_[i];
+  switch (metrics.evidence) {
+    case Evidence::nothing:
+      add(i, FindingKind::not_compared, 1, "only hashes were kept, and they differ");
       return;
-    }
-    if (limits_.tensors[i].rule == Rule::equal) {
-      outcomes_[i].compared = false;
-      add(i, FindingKind::not_compared, 1,
-          "must be equal, but only statistics were kept, and the hashes differ");
+    case Evidence::norms:
+      judge_norms(i);
       return;
-    }
-    const double norm = std::sqrt(total.sums.reference_squares);
-    const double other = std::sqrt(total.sums.candidate_squares) * scale_for(pair.key, seeds_);
-    settle(i, std::fabs(other - norm), (plain_limit(i) + own_epsilon(i)) * norm, norm);
-    if (!outcomes_[i].findings.empty()) {
-      outcomes_[i].findings.back().evidence.emplace_back("compared", "norms only, by statistics");
-    }
+    case Evidence::hash:
+    case Evidence::read:
+      break;
   }
+  // Elements that no shard holds are reported; what is there is judged all the same.
+  outcome.compared = metrics.total.count == element_count(pair.reference->shape) &&
+                     known_kind(*pair.reference) && known_kind(*pair.candidate);
+  outcome.equal = metrics.total.unequal == 0;
+  judge_values(i);
+}
 
-  double own_epsilon(std::size_t i) const {
-    return limits_.tensors[i].rule == Rule::update ? limits_.tensors[i].own_epsilon : 0;
+// Where ranks have the losses of their parts of the data, these combined. False, and nothing
+// done, when this is no such loss or is not right in that way.
+bool Judge::judge_split_loss(std::size_t i) {
+  const Pair& pair = alignment_.pairs[i];
+  if (!has_problem(*pair.candidate, FindingKind::replica_conflict)) return false;
+  const std::optional<CombinedLoss> loss = combine_loss(pair, candidate_);
+  if (!loss) return false;
+  const double norm = std::fabs(loss->reference);
+  const double error = std::fabs(loss->candidate - loss->reference);
+  if (!(error <= plain_limit(i) * norm)) return false;
+  outcomes_[i].compared = true;
+  settle(i, error, plain_limit(i) * norm, norm);
+  return true;
+}
+
+// Where the ranks' copies differ because each is an addend, and their sum is right. Whether
+// somebody adds them up is for accept_completed_sums to say.
+bool Judge::judge_sum(std::size_t i) {
+  const Pair& pair = alignment_.pairs[i];
+  const Phase phase = pair.key.phase;
+  const bool inner = phase == Phase::forward || phase == Phase::recompute || carries_seed(pair.key);
+  if (!inner || !pair.reference->proved()) return false;
+  const std::optional<LogicalTensor> sum = as_sum(*pair.candidate);
+  if (!sum) return false;
+  const PairMetrics metrics =
+      measure(*pair.reference, *sum, backend_, {.scale = scale_for(pair.key, seeds_), .sample = 0});
+  if (metrics.evidence != Evidence::read || metrics.total.nonfinite_mismatch > 0) return false;
+  const double norm = std::sqrt(metrics.total.sums.reference_squares);
+  const double error = std::sqrt(metrics.total.sums.error_squares);
+  const double limit = limits_.tensors[i].relative * norm;
+  if (limits_.tensors[i].rule != Rule::relative || !(error <= limit)) return false;
+  outcomes_[i].compared = metrics.total.count == element_count(pair.reference->shape);
+  settle(i, error, limit, norm);
+  add(i, FindingKind::partial_incomplete, 0,
+      "the ranks hold addends over " + axes_text(*sum) +
+          ", whose sum is right, and nothing that was recorded adds them up");
+  return true;
+}
+
+bool Judge::known_kind(const LogicalTensor& tensor) { return kept_of(tensor) <= RecordKind::hash; }
+
+void Judge::judge_values(std::size_t i) {
+  const Metrics& total = measured_[i].total;
+  if (total.nonfinite_mismatch > 0) {
+    outcomes_[i].score = kHugeScore;
+    add(i, FindingKind::nonfinite, kHugeScore,
+        "NaN or Inf in " + std::to_string(total.nonfinite_mismatch) + " elements on one side only");
+    return;
   }
+  switch (limits_.tensors[i].rule) {
+    case Rule::equal:
+      return judge_equality(i);
+    case Rule::relative:
+      return judge_error(i);
+    case Rule::update:
+      return judge_update(i);
+    case Rule::step:
+      return judge_step(i);
+  }
+}
 
-  // What the placement of either side could not prove, before what was measured.
-  void report_problems(std::size_t i) {
-    const Pair& pair = alignment_.pairs[i];
-    std::vector<Finding>& findings = outcomes_[i].findings;
-    std::vector<Finding> problems;
-    for (const LogicalTensor* side : {pair.reference, pair.candidate}) {
-      for (Finding problem : side->problems) {
-        // That a sum is wrong says more than that nobody has made it yet.
-        if (!findings.empty() && problem.kind == FindingKind::partial_incomplete &&
-            all_addends(*side))
-          continue;
-        if (side == pair.reference) problem.message = "in the reference: " + problem.message;
-        if (problem.kind == FindingKind::replica_conflict) {
-          add_copies(measured_[i], outcomes_[i].limit, problem);
-        }
-        problems.push_back(std::move(problem));
+void Judge::judge_equality(std::size_t i) {
+  const Metrics& total = measured_[i].total;
+  Outcome& outcome = outcomes_[i];
+  outcome.error = relative(std::sqrt(total.sums.error_squares), total);
+  if (total.unequal == 0) return;
+  outcome.score = kHugeScore;
+  const bool weights = alignment_.pairs[i].key.phase == Phase::param;
+  add(i, FindingKind::not_equal, kHugeScore,
+      std::to_string(total.unequal) + " of " + std::to_string(total.count) +
+          " elements differ, none may" +
+          (weights ? ": the runs do not start from the same parameters; ttrace-capture "
+                     "--init-from REFERENCE gives the candidate the reference's"
+                   : ""));
+}
+
+double Judge::relative(double error, const Metrics& total) {
+  const double norm = std::sqrt(total.sums.reference_squares);
+  return norm > 0 ? error / norm : error;
+}
+
+void Judge::judge_error(std::size_t i) {
+  if (judge_noise(i)) return;
+  const Metrics& total = measured_[i].total;
+  const double norm = std::sqrt(total.sums.reference_squares);
+  const double error = std::sqrt(total.sums.error_squares);
+  const double plain = plain_limit(i) * norm;
+  double limit = plain;
+  // Floors cost reading; they only matter where the plain limit is exceeded.
+  if (!(error <= plain)) limit = std::hypot(plain, floors_.of(i));
+  settle(i, error, limit, norm);
+}
+
+// `error`, `limit` and `norm` are absolute.
+void Judge::settle(std::size_t i, double error, double limit, double norm) {
+  Outcome& outcome = outcomes_[i];
+  outcome.score = score_of(error, limit);
+  outcome.error = norm > 0 ? error / norm : error;
+  outcome.limit = norm > 0 ? limit / norm : limit;
+  if (error <= limit) return;
+  add(i, FindingKind::over_limit, outcome.score,
+      (norm > 0 ? "relative error " : "the reference is zero, error ") +
+          short_number(outcome.error) + ", " + short_number(outcome.score) + " x its limit");
+}
+
+void Judge::judge_norms(std::size_t i) {
+  const Metrics& total = measured_[i].total;
+  const Pair& pair = alignment_.pairs[i];
+  outcomes_[i].compared = true;
+  if (total.reference_nan != total.candidate_nan || total.reference_inf != total.candidate_inf) {
+    add(i, FindingKind::nonfinite, kHugeScore, "different counts of NaN or Inf");
+    return;
+  }
+  if (limits_.tensors[i].rule == Rule::equal || limits_.tensors[i].rule == Rule::step) {
+    outcomes_[i].compared = false;
+    add(i, FindingKind::not_compared, 1,
+        "must be equal, but only statistics were kept, and the hashes differ");
+    return;
+  }
+  const double norm = std::sqrt(total.sums.reference_squares);
+  const double other = std::sqrt(total.sums.candidate_squares) * scale_for(pair.key, seeds_);
+  settle(i, std::fabs(other - norm), (plain_limit(i) + own_epsilon(i)) * norm, norm);
+  if (!outcomes_[i].findings.empty()) {
+    outcomes_[i].findings.back().evidence.emplace_back("compared", "norms only, by statistics");
+  }
+}
+
+double Judge::own_epsilon(std::size_t i) const {
+  return limits_.tensors[i].rule == Rule::update ? limits_.tensors[i].own_epsilon : 0;
+}
+
+// What the placement of either side could not prove, before what was measured.
+void Judge::report_problems(std::size_t i) {
+  const Pair& pair = alignment_.pairs[i];
+  std::vector<Finding>& findings = outcomes_[i].findings;
+  std::vector<Finding> problems;
+  for (const LogicalTensor* side : {pair.reference, pair.candidate}) {
+    for (Finding problem : side->problems) {
+      // That a sum is wrong says more than that nobody has made it yet.
+      if (!findings.empty() && problem.kind == FindingKind::partial_incomplete &&
+          all_addends(*side))
+        continue;
+      if (side == pair.reference) problem.message = "in the reference: " + problem.message;
+      if (problem.kind == FindingKind::replica_conflict) {
+        add_copies(measured_[i], outcomes_[i].limit, problem);
       }
+      problems.push_back(std::move(problem));
     }
-    findings.insert(findings.begin(), std::move_iterator(problems.begin()),
-                    std::move_iterator(problems.end()));
   }
+  findings.insert(findings.begin(), std::move_iterator(problems.begin()),
+                  std::move_iterator(problems.end()));
+}
 
-  void compare_flags(std::size_t i) {
-    const auto no_gradient = [](const LogicalTensor& tensor) {
-      return !tensor.shards.empty() &&
-             (tensor.shards.front().shard.record->flags & kFlagNoGradient) != 0;
-    };
-    const Pair& pair = alignment_.pairs[i];
-    const bool reference = no_gradient(*pair.reference);
-    if (reference == no_gradient(*pair.candidate)) return;
-    add(i, FindingKind::not_equal, kHugeScore,
-        std::string("the step found no gradient in the ") +
-            (reference ? "reference" : "candidate") + " only");
-  }
+void Judge::compare_flags(std::size_t i) {
+  const auto no_gradient = [](const LogicalTensor& tensor) {
+    return !tensor.shards.empty() &&
+           (tensor.shards.front().shard.record->flags & kFlagNoGradient) != 0;
+  };
+  const Pair& pair = alignment_.pairs[i];
+  const bool reference = no_gradient(*pair.reference);
+  if (reference == no_gradient(*pair.candidate)) return;
+  add(i, FindingKind::not_equal, kHugeScore,
+      std::string("the step found no gradient in the ") + (reference ? "reference" : "candidate") +
+          " only");
+}
 
-  void add(std::size_t i, FindingKind kind, double score, std::string message) {
-    const Pair& pair = alignment_.pairs[i];
-    Finding finding;
-    finding.kind = kind;
-    finding.key = pair.key;
-    finding.score = score;
-    finding.message = std::move(message);
-    if (!pair.note.empty()) finding.evidence.emplace_back("note", pair.note);
-    add_evidence(pair, measured_[i], outcomes_[i].limit, finding);
-    outcomes_[i].findings.push_back(std::move(finding));
-  }
+void Judge::add(std::size_t i, FindingKind kind, double score, std::string message) {
+  const Pair& pair = alignment_.pairs[i];
+  Finding finding;
+  finding.kind = kind;
+  finding.key = pair.key;
+  finding.score = score;
+  finding.message = std::move(message);
+  if (!pair.note.empty()) finding.evidence.emplace_back("note", pair.note);
+  add_evidence(pair, measured_[i], outcomes_[i].limit, finding);
+  outcomes_[i].findings.push_back(std::move(finding));
+}
 
-  void follow_alias(std::size_t i) {
-    const std::size_t same = alignment_.pairs[i].same_as;
-    if (same == kNoPair) return;
-    outcomes_[i] = outcomes_[same];
-    outcomes_[i].findings.clear();  // reported once
-  }
-
-  const Alignment& alignment_;
-  const Limits& limits_;
-  const std::vector<PairMetrics>& measured_;
-  const Side& reference_;
-  const Side& candidate_;
-  const Seeds& seeds_;
-  const Backend& backend_;
-  Floors floors_;
-  std::vector<Outcome> outcomes_;
-  std::map<Key, std::size_t> index_;
-};
-
-}  // namespace
+void Judge::follow_alias(std::size_t i) {
+  const std::size_t same = alignment_.pairs[i].same_as;
+  if (same == kNoPair) return;
+  outcomes_[i] = outcomes_[same];
+  outcomes_[i].findings.clear();  // reported once
+}
 
 std::vector<Outcome> judge(const JudgeInput& input) { return Judge(input).run(); }
 

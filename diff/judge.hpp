@@ -3,6 +3,7 @@
 // of the reference; integers and start weights must be equal; NaN never passes.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -10,7 +11,9 @@
 
 #include "diff/align.hpp"
 #include "diff/limits.hpp"
+#include "diff/noise.hpp"
 #include "diff/seed.hpp"
+#include "diff/statistics.hpp"
 #include "diff/stream.hpp"
 
 namespace ttrace {
@@ -25,6 +28,9 @@ struct Outcome {
   double score = 0;            // error / limit
   std::uint64_t excluded = 0;  // elements that an update says nothing about
   bool equal = false;          // not one element differs
+  std::string statistic;       // by which it was judged; "": the norm
+  std::optional<Resolution> resolution;
+  std::array<double, kStatisticKinds> scores{};  // of each statistic that applies
   std::vector<Finding> findings;
 };
 
@@ -36,6 +42,8 @@ struct JudgeInput {
   const Seeds* seeds = nullptr;
   const std::vector<PairMetrics>* measured = nullptr;
   const Backend* backend = nullptr;
+  const Flow* flow = nullptr;
+  const Noise* noise = nullptr;  // nullptr: limits are all there is
 };
 
 // One outcome a pair, by index.

@@ -13,6 +13,7 @@ enum class Rule : std::uint8_t {
   equal,     // every element has the reference's value
   relative,  // norm of the error <= relative * norm of the reference, floors added in quadrature
   update,    // a parameter after the step: relative * norm of its update + own_epsilon * its norm
+  step,      // the same, of a step from equal gradients and states: kStepUlps units of any element
 };
 
 struct TensorLimit {
@@ -22,10 +23,15 @@ struct TensorLimit {
   double own_epsilon = 0;  // of the type in which it is stored
 };
 
+inline constexpr double kStepUlps = 8;
+
 struct Limits {
   std::string mode = "bound";
   bool weak = true;  // said beside the verdict: a small bug may lie below these limits
   bool floors = true;
+  // The reference was fed the candidate's own tensors: each difference is introduced where it is,
+  // and no rounding has grown through the optimizer.
+  bool local = false;
   // Floor of a parameter's gradient, in epsilon * sqrt(sum over tokens of |dy|^2 |x|^2).
   double parameter_floor = 0;
   // Floor of an activation's gradient, in epsilon * RMS of the largest sibling * sqrt(elements).

@@ -11,12 +11,20 @@
 
 namespace ttrace {
 
+// What may have gone wrong: one thing that explains the error, and the numbers that say so.
+struct Cause {
+  std::string what;
+  std::string evidence;
+  bool guess = false;  // the numbers fit, but something else may fit them, too
+};
+
 struct OrderedFinding {
   Finding finding;
   Place place;
   // Something it is computed from had already diverged, or may have: only where all inputs are
   // known and agree is a later finding one of its own.
   bool inherited = false;
+  std::vector<Cause> causes = {};  // of the first few (cause.hpp)
 };
 
 // Trace-wide ones, then missing tensors, then data flow: data, initial parameters, forward, loss,

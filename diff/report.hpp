@@ -13,6 +13,7 @@
 #include "diff/align.hpp"
 #include "diff/order.hpp"
 #include "diff/seed.hpp"
+#include "diff/statistics.hpp"
 
 namespace ttrace {
 
@@ -47,6 +48,8 @@ struct TensorLine {
   double limit = 0;
   double score = 0;
   std::string note;
+  std::string statistic;  // by which it was judged; "": the norm of the error
+  std::optional<Resolution> resolution;
 };
 
 // An iteration after the judged one: what rounding has become since, for information.
@@ -62,8 +65,9 @@ struct LaterIteration {
 enum class Verdict : std::uint8_t { same, differs, trouble };
 
 struct Report {
-  std::string reference, candidate;  // paths
-  std::int64_t iteration = 0;
+  std::string reference, candidate;      // paths
+  std::int64_t iteration = 0;            // the first judged
+  std::vector<std::int64_t> iterations;  // all that were judged
   std::string mode;
   bool weak = true;
   std::string backend;
@@ -78,6 +82,7 @@ struct Report {
   std::vector<LayoutLine> layouts;
   std::vector<TensorLine> tensors;
   std::vector<LaterIteration> later;
+  std::array<double, kStatisticKinds> largest_scores{};
   std::uint64_t edges = 0;
   std::uint64_t skipped = 0;      // collectives
   std::uint64_t excluded = 0;     // elements of updates
@@ -99,10 +104,17 @@ struct TextOptions {
   bool color = false;
 };
 
+// The smallest errors that would have been flagged, in one line.
+[[nodiscard]] std::string resolution_text(const Report& report);
 [[nodiscard]] std::string report_as_text(const Report& report, const TextOptions& options);
 // docs/report.md
 [[nodiscard]] std::string report_as_json(const Report& report);
 // When there is no answer: the same document with the verdict "trouble".
 [[nodiscard]] std::string trouble_as_json(const std::string& message);
+// The report for test dashboards: JUnit's XML (report_junit.cpp says what becomes what).
+[[nodiscard]] std::string report_as_junit(const Report& report);
+// When there is no answer: the same document with one error. `reference` and `candidate` as given.
+[[nodiscard]] std::string trouble_as_junit(const std::string& message, const std::string& reference,
+                                           const std::string& candidate);
 
 }  // namespace ttrace

@@ -35,6 +35,11 @@ Json finding_json(const OrderedFinding& entry) {
   json["ranks"] = finding.ranks;
   json["evidence"] = Json::object();
   for (const auto& [name, value] : finding.evidence) json["evidence"][name] = value;
+  json["causes"] = Json::array();
+  for (const Cause& cause : entry.causes) {
+    json["causes"].push_back(
+        {{"what", cause.what}, {"evidence", cause.evidence}, {"guess", cause.guess}});
+  }
   json["inherited"] = entry.inherited;
   return json;
 }
@@ -106,6 +111,17 @@ Json layouts_json(const Report& report) {
   return json;
 }
 
+// Where only the norm is judged, a single element must carry all of an error that would be seen.
+Json resolution_json(const TensorLine& line) {
+  if (!line.compared) return nullptr;
+  if (!line.resolution) return {{"norm", line.limit}};
+  const Resolution& resolution = *line.resolution;
+  Json json = {{"norm", resolution.norm}, {"element", resolution.element}};
+  if (resolution.factor) json["factor"] = *resolution.factor;
+  if (resolution.shard) json["shard"] = *resolution.shard;
+  return json;
+}
+
 Json tensors_json(const Report& report) {
   Json json = Json::array();
   for (const TensorLine& line : report.tensors) {
@@ -115,6 +131,8 @@ Json tensors_json(const Report& report) {
                     {"error", line.error},
                     {"limit", line.limit},
                     {"score", line.score},
+                    {"statistic", line.statistic.empty() ? "norm" : line.statistic},
+                    {"resolution", resolution_json(line)},
                     {"note", line.note}});
   }
   return json;
@@ -147,6 +165,7 @@ std::string report_as_json(const Report& report) {
   json["reference"] = report.reference;
   json["candidate"] = report.candidate;
   json["iteration"] = report.iteration;
+  json["iterations"] = report.iterations;
   json["mode"] = report.mode;
   json["weak"] = report.weak;
   json["backend"] = report.backend;

@@ -122,8 +122,15 @@ class TextReport {
     }
   }
 
+  void causes(const OrderedFinding& entry, const std::string& indent) {
+    for (const Cause& cause : entry.causes) {
+      line(indent + (cause.guess ? "perhaps " : "") + cause.what + " (" + cause.evidence + ")");
+    }
+  }
+
   void findings() {
     evidence(report_.findings.front().finding);
+    causes(report_.findings.front(), "  => ");
     const std::uint64_t inherited = report_.inherited();
     if (inherited > 0) line(plural(inherited, "later finding") + " may be its consequence");
     std::vector<const OrderedFinding*> others;
@@ -146,6 +153,7 @@ class TextReport {
       const Finding& finding = entries[i]->finding;
       const std::string name = finding.key.module.empty() ? "" : to_string(finding.key) + ": ";
       line("  " + std::string(name_of(finding.kind)) + ": " + name + finding.message);
+      causes(*entries[i], "    => ");
     }
     if (entries.size() > top) {
       line("  and " + grouped(entries.size() - top) + " more (--top, --json)");
@@ -169,8 +177,35 @@ class TextReport {
                     grouped(phase.equal).c_str(), limit.c_str());
       line(std::string(row) + "  " + closest(phase));
     }
-    line(std::string("limits: ") + report_.mode + (report_.weak ? " (weak)" : "") +
-         ": a larger relative error of any one tensor would have been found");
+    line(resolution_text(report_));
+    line("limits: " + report_.mode + mode_text());
+    if (report_.weak) sharper();
+  }
+
+  std::string mode_text() const {
+    if (report_.weak)
+      return " (weak): what rounding may do at that depth, without a run to show it";
+    if (report_.mode == "envelope") return ": noise of perturbed runs of the reference";
+    if (report_.mode != "local") return "";
+    const bool paired =
+        std::any_of(report_.tensors.begin(), report_.tensors.end(), [](const TensorLine& tensor) {
+          return !tensor.statistic.empty() && tensor.key.phase != Phase::step &&
+                 tensor.key.phase != Phase::param;
+        });
+    return std::string(": each tensor was computed again from the candidate's own inputs, so a ") +
+           "difference is introduced where it is; " +
+           (paired ? "noise from a replay in higher precision"
+                   : "in its own precision only, --high with a replay in a higher one sees smaller "
+                     "errors");
+  }
+
+  // Weak limits are what can be had without another run; one more run of the reference gives more.
+  void sharper() {
+    const std::string &reference = report_.reference, &candidate = report_.candidate;
+    line("for a sharp verdict: ttrace-verify --reference COMMAND --candidate COMMAND, or by hand:");
+    line("  ttrace-merge " + candidate + " --pack --like " + reference +
+         " -o PACK; ttrace-capture " +
+         "--replay PACK -o OWN.trace -- REFERENCE COMMAND; ttrace-diff OWN.trace " + candidate);
   }
 
   static std::string closest(const PhaseReport& phase) {
@@ -263,6 +298,9 @@ class TextReport {
                            : tensor.equal
                                ? "bit-equal"
                                : short_number(tensor.error) + " / " + short_number(tensor.limit);
+      if (!tensor.statistic.empty() && !tensor.equal) {
+        result += ", " + tensor.statistic + " " + short_number(tensor.score) + " x its limit";
+      }
       line("  " + to_string(tensor.key) + "  " + result +
            (tensor.note.empty() ? "" : "  (" + tensor.note + ")"));
     }

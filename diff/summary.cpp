@@ -60,6 +60,7 @@ Report summarise(const SummaryInput& input) {
   report.reference = input.reference->trace->path().string();
   report.candidate = input.candidate->trace->path().string();
   report.iteration = input.reference->iteration;
+  report.iterations = {report.iteration};
   report.mode = input.limits->mode;
   report.weak = input.limits->weak;
   report.not_captured = alignment.not_captured;
@@ -75,13 +76,52 @@ Report summarise(const SummaryInput& input) {
     add_outcome(report.phases[static_cast<std::size_t>(pair.key.phase)], pair.key, outcome,
                 is_floating(pair.reference->dtype));
     report.tensors.push_back({pair.key, outcome.compared, outcome.equal, outcome.error,
-                              outcome.limit, outcome.score, note_of(pair, metrics, alignment)});
+                              outcome.limit, outcome.score, note_of(pair, metrics, alignment),
+                              outcome.statistic, outcome.resolution});
     if (pair.same_as != kNoPair) continue;
+    for (std::size_t kind = 0; kind < kStatisticKinds; ++kind) {
+      report.largest_scores[kind] = std::max(report.largest_scores[kind], outcome.scores[kind]);
+    }
     report.excluded += outcome.excluded;
     report.nan_on_both += std::min(metrics.total.reference_nan, metrics.total.candidate_nan);
   }
   report.layouts = layout_lines(*input.candidate);
   return report;
+}
+
+void append_iteration(Report& report, Report later) {
+  report.iterations.push_back(later.iteration);
+  for (std::size_t i = 0; i < kPhaseCount; ++i) {
+    PhaseReport& phase = report.phases[i];
+    const PhaseReport& more = later.phases[i];
+    phase.compared += more.compared;
+    phase.expected += more.expected;
+    phase.equal += more.equal;
+    if (more.largest_limit > 0) {
+      phase.smallest_limit = phase.largest_limit > 0
+                                 ? std::min(phase.smallest_limit, more.smallest_limit)
+                                 : more.smallest_limit;
+      phase.largest_limit = std::max(phase.largest_limit, more.largest_limit);
+    }
+    if (more.closest && (!phase.closest || more.largest_score > phase.largest_score)) {
+      phase.largest_score = more.largest_score;
+      phase.closest = more.closest;
+    }
+  }
+  const auto append = [](auto& all, auto& more) {
+    all.insert(all.end(), std::move_iterator(more.begin()), std::move_iterator(more.end()));
+  };
+  append(report.findings, later.findings);
+  append(report.not_captured, later.not_captured);
+  append(report.tensors, later.tensors);
+  report.by_content = report.by_content && later.by_content;
+  for (std::size_t kind = 0; kind < kStatisticKinds; ++kind) {
+    report.largest_scores[kind] = std::max(report.largest_scores[kind], later.largest_scores[kind]);
+  }
+  report.edges += later.edges;
+  report.skipped += later.skipped;
+  report.excluded += later.excluded;
+  report.nan_on_both += later.nan_on_both;
 }
 
 void add_sources(const Trace& reference, Report& report) {

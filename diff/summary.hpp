@@ -20,6 +20,9 @@ struct SummaryInput {
 
 [[nodiscard]] Report summarise(const SummaryInput& input);
 
+// A later iteration, judged as well.
+void append_iteration(Report& report, Report later);
+
 // Class and place of the modules that the findings name.
 void add_sources(const Trace& reference, Report& report);
 

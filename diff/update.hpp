@@ -72,6 +72,17 @@ struct UpdateTensors {
   const LogicalTensor* candidate_gradient = nullptr;
 };
 
+struct StepError {
+  double units = 0;  // the largest error of an element, in units of |before| + |after|
+  std::uint64_t index = 0;
+};
+
+// `unit` is the relative distance of neighbouring values. `before` may be missing; nullopt when
+// the tensors cannot be read or have not the same shape.
+[[nodiscard]] std::optional<StepError> measure_step(const LogicalTensor& reference,
+                                                    const LogicalTensor& candidate,
+                                                    const LogicalTensor* before, double unit);
+
 // nullopt when one of the five cannot be read or has another shape.
 [[nodiscard]] std::optional<UpdateSums> measure_update(const UpdateTensors& tensors,
                                                        const AccumulateUpdate& accumulate);

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tolerance/theorem.hpp"
+
 namespace ttrace {
 namespace {
 
@@ -38,8 +40,8 @@ bool is_square(const std::string& slot) {
 
 class BoundLimits {
  public:
-  BoundLimits(const Alignment& alignment, const Flow& flow)
-      : flow_(flow), run_epsilon_(run_epsilon(alignment)) {}
+  BoundLimits(const Alignment& alignment, const Flow& flow, Growth growth)
+      : flow_(flow), growth_(growth), run_epsilon_(run_epsilon(alignment)) {}
 
   [[nodiscard]] double epsilon() const { return run_epsilon_; }
 
@@ -69,7 +71,8 @@ class BoundLimits {
 
  private:
   [[nodiscard]] double gradient(const Key& key, double epsilon) const {
-    return gradient_bound(epsilon, flow_.depth(key), flow_.blocks());
+    const auto bound = growth_ == Growth::theorem ? theorem_gradient_bound : gradient_bound;
+    return bound(epsilon, flow_.depth(key), flow_.blocks());
   }
 
   // Both sides start from the same model: not a bit may differ. Of two precisions one is the other
@@ -89,7 +92,8 @@ class BoundLimits {
   }
 
   [[nodiscard]] TensorLimit activation(const Key& key, TensorLimit limit) const {
-    limit.relative = activation_bound(limit.epsilon, flow_.depth(key));
+    const auto bound = growth_ == Growth::theorem ? theorem_activation_bound : activation_bound;
+    limit.relative = bound(limit.epsilon, flow_.depth(key));
     const bool loss = key.module == kRootModule && !is_input(key);
     if (loss) limit.relative = std::max(limit.relative, scalar_bound(limit));
     return limit;
@@ -116,6 +120,7 @@ class BoundLimits {
   }
 
   const Flow& flow_;
+  Growth growth_;
   double run_epsilon_;
 };
 
@@ -146,9 +151,11 @@ double gradient_bound(double epsilon, std::uint64_t depth, std::uint64_t blocks)
   return constants_for(epsilon).gradient * epsilon * std::sqrt(static_cast<double>(passed));
 }
 
-Limits bound_limits(const Alignment& alignment, const Flow& flow, std::optional<double> relative) {
-  const BoundLimits bound(alignment, flow);
+Limits bound_limits(const Alignment& alignment, const Flow& flow, std::optional<double> relative,
+                    Growth growth) {
+  const BoundLimits bound(alignment, flow, growth);
   Limits limits;
+  if (growth == Growth::theorem) limits.mode = "theorem";
   limits.parameter_floor = kFloorFactor * kTermRounding;
   limits.sibling_floor = kFloorFactor * kTermRounding;
   limits.update_mask = kUpdateMask;

@@ -25,8 +25,11 @@ namespace ttrace {
 // `depth` as Flow counts it, `blocks` in the whole model.
 [[nodiscard]] double gradient_bound(double epsilon, std::uint64_t depth, std::uint64_t blocks);
 
+// How limits grow with the depth: sqrt(d), or as the theorem has it (theorem.hpp).
+enum class Growth : std::uint8_t { root, theorem };
+
 // `relative` replaces the limit of every floating tensor, floors and masks included.
 [[nodiscard]] Limits bound_limits(const Alignment& alignment, const Flow& flow,
-                                  std::optional<double> relative);
+                                  std::optional<double> relative, Growth growth = Growth::root);
 
 }  // namespace ttrace

@@ -12,7 +12,9 @@
 #include "diff/compare.hpp"
 #include "libttrace/core/trouble.hpp"
 #include "tolerance/bound.hpp"
+#include "tolerance/own.hpp"
 #include "tools/cli.hpp"
+#include "tools/diff_modes.hpp"
 
 namespace {
 
@@ -29,7 +31,11 @@ struct Options {
   std::string reference;
   std::string candidate;
   std::string json;
+  std::string junit;
+  std::string high;
+  std::string limits;
   std::optional<double> relative;
+  std::string bound = "sqrt";
   std::string layout;
   std::optional<std::int64_t> iteration;
   std::string filter;
@@ -45,6 +51,18 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("CANDIDATE", options.candidate, "trace of the run in doubt")->required();
   app.add_option("--json", options.json, "also write the report as JSON; -: to stdout, only that")
       ->type_name("FILE");
+  app.add_option("--junit", options.junit, "also write it as JUnit's XML; -: to stdout, only that")
+      ->type_name("FILE");
+  app.add_option("--high", options.high,
+                 "REFERENCE is a replay of CANDIDATE: its replay in higher precision")
+      ->type_name("TRACE");
+  app.add_option("--limits", options.limits, "measured limits, from ttrace-tolerance")
+      ->type_name("FILE");
+  CLI::Option* bound =
+      app.add_option("--bound", options.bound,
+                     "how limits grow with depth: sqrt, or theorem as in arXiv 2506.09280 (sqrt)")
+          ->check(CLI::IsMember({"sqrt", "theorem"}))
+          ->type_name("NAME");
   app.add_option("--rel", options.relative, "one relative limit for all floating tensors")
       ->check(CLI::Validator(
           [](std::string& text) {
@@ -52,6 +70,7 @@ void add_options(CLI::App& app, Options& options) {
             return limit >= 0 && limit <= 1e300 ? std::string() : text + ": no relative limit";
           },
           "", "limit"))
+      ->excludes(bound)
       ->type_name("X");
   app.add_option("--layout", options.layout, "rules that say how tensors are split")
       ->type_name("FILE");
@@ -66,7 +85,7 @@ void add_options(CLI::App& app, Options& options) {
   app.add_flag("-v,--verbose", options.verbose, "print every tensor and every layout");
 }
 
-void write_json(const std::string& text, const std::string& path) {
+void write_document(const std::string& text, const std::string& path) {
   if (path.empty()) return;
   if (path == "-") {
     std::fwrite(text.data(), 1, text.size(), stdout);
@@ -78,16 +97,50 @@ void write_json(const std::string& text, const std::string& path) {
   if (!file) throw Trouble("write", path, "failed; is there such a folder, and space in it?");
 }
 
+// Files first: a document on stdout cannot be taken back when writing a file fails.
+void write_documents(const std::string& json, const std::string& junit, const Options& options) {
+  for (const bool to_stdout : {false, true}) {
+    if ((options.json == "-") == to_stdout) write_document(json, options.json);
+    if ((options.junit == "-") == to_stdout) write_document(junit, options.junit);
+  }
+}
+
+// Whoever asked for a document gets one, whatever happens. What is then thrown is the first
+// trouble.
+void write_trouble(const std::string& message, Options options) {
+  if (options.json == "-" && options.junit == "-") options.junit.clear();
+  const auto attempt = [](const std::string& text, const std::string& path) {
+    try {
+      write_document(text, path);
+    } catch (const Trouble&) {
+      // The other document must be tried all the same.
+    }
+  };
+  attempt(trouble_as_json(message), options.json);
+  attempt(trouble_as_junit(message, options.reference, options.candidate), options.junit);
+}
+
 Report run_comparison(const Options& options) {
   const auto backend = choose_backend(options.backend);
-  const Trace reference = Trace::open(options.reference);
-  const Trace candidate = Trace::open(options.candidate);
+  const OpenTraces traces =
+      open_traces({options.reference, options.candidate, options.high, options.limits});
   CompareOptions compare_options;
+  const bool envelope = traces.limits && !traces.local && !traces.limits->tensors.empty();
+  compare_options.every_iteration = traces.local;
+  if (traces.limits) {
+    compare_options.statistic_limits = widen({}, traces.limits->healthy);
+    for (const Trace& run : traces.perturbed) compare_options.noise.push_back(&run);
+  }
+  compare_options.high = traces.high ? &*traces.high : nullptr;
   compare_options.iteration = options.iteration;
   compare_options.filter = options.filter;
   if (!options.layout.empty()) compare_options.rules = read_layout_rules(options.layout);
-  compare_options.limits = [&options](const Alignment& alignment, const Flow& flow) {
-    return bound_limits(alignment, flow, options.relative);
+  compare_options.limits = [&](const Alignment& alignment, const Flow& flow) {
+    if (options.relative) return bound_limits(alignment, flow, options.relative);
+    if (traces.local) return own_limits(alignment, flow);
+    if (envelope) return envelope_limits(alignment, flow, *traces.limits);
+    const Growth growth = options.bound == "theorem" ? Growth::theorem : Growth::root;
+    return bound_limits(alignment, flow, options.relative, growth);
   };
   std::optional<Progress> progress;
   std::uint64_t shown = 0;
@@ -96,14 +149,18 @@ Report run_comparison(const Options& options) {
     progress->advance(done - shown);
     shown = done;
   };
-  return compare(reference, candidate, *backend, compare_options);
+  return compare(traces.reference, traces.candidate, *backend, compare_options);
 }
 
 int run_diff(const Options& options) {
   const ColorMode color = color_mode_from(options.color);
+  if (options.json == "-" && options.junit == "-") {
+    throw Trouble("--junit", "-", "stdout is taken by --json -; give one of the two a FILE");
+  }
   const Report report = run_comparison(options);
-  write_json(options.json.empty() ? "" : report_as_json(report), options.json);
-  if (!options.quiet && options.json != "-") {
+  write_documents(options.json.empty() ? "" : report_as_json(report),
+                  options.junit.empty() ? "" : report_as_junit(report), options);
+  if (!options.quiet && options.json != "-" && options.junit != "-") {
     const std::string text =
         report_as_text(report, {options.top, options.verbose, use_color(color)});
     std::fwrite(text.data(), 1, text.size(), stdout);
@@ -123,8 +180,7 @@ int main(int argc, char** argv) {
     try {
       return run_diff(options);
     } catch (const std::exception& error) {
-      // Whoever asked for JSON gets a document, whatever happens.
-      if (!options.json.empty()) write_json(trouble_as_json(error.what()), options.json);
+      write_trouble(error.what(), options);
       throw;
     }
   });

@@ -34,12 +34,42 @@ class Report(DiffTest):
         report = self.report(self.reference, candidate, code=DIFFERS)
         finding = report["findings"][0]
         self.assertEqual(set(finding), {"kind", "key", "module", "phase", "slot", "score",
-                                        "message", "ranks", "evidence", "inherited"})
+                                        "message", "ranks", "evidence", "causes",
+                                        "inherited"})
         self.assertEqual(finding["phase"], "forward")
         self.assertEqual(finding["slot"], "output.0")
         self.assertGreater(finding["score"], 1e5)
         self.assertIn("[0, 0]", finding["evidence"]["worst element"])
         self.assertFalse(finding["inherited"])
+
+    def test_causes_are_below_their_finding(self):
+        key = "it0/mb0/forward/head/output.0"
+        candidate = self.changed(lambda all: all[key].update(
+            values=all[key]["values"][24:] + all[key]["values"][:24]))
+        cause, = self.report(self.reference, candidate, code=DIFFERS)["findings"][0]["causes"]
+        self.assertEqual(set(cause), {"what", "evidence", "guess"})
+        self.assertIn("two halves along dimension 0 swapped", cause["what"])
+        self.assertFalse(cause["guess"])
+        text = self.diff(self.reference, candidate, code=DIFFERS).stdout
+        self.assertIn(f"  => {cause['what']} ({cause['evidence']})\n", text)
+
+    def test_the_limits_of_the_theorem(self):
+        report = self.report(self.reference, self.reference, "--bound", "theorem", code=SAME)
+        self.assertEqual((report["mode"], report["weak"]), ("theorem", True))
+        phases = report["coverage"]["phases"]  # two blocks: gradients of the first have passed both
+        self.assertAlmostEqual(phases["backward"]["largest_limit"] / (4 * 1.03**2 * 2**-23), 1)
+        self.assertAlmostEqual(phases["backward"]["smallest_limit"] / (4 * 2**-23), 1)
+        self.assertIn("limits: theorem (weak)", self.diff(
+            self.reference, self.reference, "--bound", "theorem", code=SAME).stdout)
+        self.diff(self.reference, self.reference, "--bound", "theorem", "--rel", "1", code=TROUBLE)
+        self.diff(self.reference, self.reference, "--bound", "cube", code=TROUBLE)
+
+    def test_weak_limits_come_with_a_way_to_sharp_ones(self):
+        text = self.diff(self.reference, self.reference, code=SAME).stdout
+        self.assertIn("ttrace-verify --reference", text)
+        self.assertIn(f"--pack --like {self.reference} -o PACK", text)
+        text = self.diff(self.reference, self.reference, "--rel", "1e-6", code=SAME).stdout
+        self.assertNotIn("ttrace-verify", text)
 
     def test_trouble_is_a_document_too(self):
         done = self.diff(self.reference, self.folder / "none.trace", "--json", "-", code=TROUBLE)

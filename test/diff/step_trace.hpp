@@ -55,7 +55,7 @@ class StepTrace {
 
 inline Report compare_steps(const StepTrace& reference, const StepTrace& candidate,
                             std::optional<double> relative = std::nullopt,
-                            const std::string& filter = "") {
+                            const std::string& filter = "", Growth growth = Growth::root) {
   TraceBuilder left("reference.trace"), right("candidate.trace");
   for (const auto& [builder, step] : {std::pair{&left, &reference}, {&right, &candidate}}) {
     builder->mesh({});
@@ -63,8 +63,8 @@ inline Report compare_steps(const StepTrace& reference, const StepTrace& candida
   }
   CompareOptions options;
   options.filter = filter;
-  options.limits = [relative](const Alignment& alignment, const Flow& flow) {
-    return bound_limits(alignment, flow, relative);
+  options.limits = [relative, growth](const Alignment& alignment, const Flow& flow) {
+    return bound_limits(alignment, flow, relative, growth);
   };
   const Trace left_trace = left.write();
   const Trace right_trace = right.write();

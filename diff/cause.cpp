@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which findings are looked into, and in which order causes are tried. See cause.hpp.
+#include "diff/cause.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <set>
+
+#include "diff/sums.hpp"
+#include "diff/tiles.hpp"
+
+namespace ttrace {
+namespace {
+
+constexpr std::size_t kMostPieces = 1;  // of a part that is looked at by itself
+
+bool can_have_cause(FindingKind kind) {
+  return kind == FindingKind::over_limit || kind == FindingKind::not_equal ||
+         kind == FindingKind::replica_conflict;
+}
+
+// The part of the first odd rank, if it is one box.
+void narrow(Suspect& suspect) {
+  const LogicalTensor& tensor = *suspect.pair->candidate;
+  suspect.region = {Shape(tensor.shape.size(), 0), tensor.shape};
+  const std::vector<std::int32_t> odd = odd_ranks(*suspect.metrics, suspect.limit);
+  if (odd.empty()) return;
+  for (const PlacedShard& placed : tensor.shards) {
+    if (placed.shard.rank != odd.front() || placed.pieces.size() != kMostPieces) continue;
+    suspect.region = placed.pieces.front().global;
+    suspect.where = "rank " + std::to_string(odd.front()) + "'s part of ";
+  }
+}
+
+Causes causes_of(Suspect& suspect) {
+  Causes causes;
+  const auto note = [&causes](std::optional<Cause> cause) {
+    if (cause) causes.push_back(std::move(*cause));
+    return cause.has_value();
+  };
+  note(find_missing_reduction(suspect));
+  const Metrics& total = suspect.metrics->total;
+  if (suspect.metrics->evidence != Evidence::read || total.unequal == 0) return causes;
+  if (total.nonfinite_mismatch > 0) return causes;
+  narrow(suspect);
+  const bool sized = note(find_zeros(suspect)) || (!suspect.update && note(find_factor(suspect)));
+  note(find_share(suspect));
+  if (!can_read(*suspect.pair->reference) || !can_read(*suspect.pair->candidate)) return causes;
+  const bool copied =
+      !sized && (note(find_origin(suspect)) || (!suspect.update && note(find_order(suspect))));
+  for (Cause& cause : find_places(suspect, sized || copied || suspect.update)) {
+    causes.push_back(std::move(cause));
+  }
+  return causes;
+}
+
+}  // namespace
+
+bool can_read(const LogicalTensor& tensor) {
+  return tensor.layout.partial.empty() && readable(tensor);
+}
+
+std::string percent(double share) {
+  char text[16];
+  std::snprintf(text, sizeof text, share > 0.9995 ? "%.0f %%" : "%.1f %%", 100 * share);
+  return text;
+}
+
+std::string counted(std::uint64_t part, std::uint64_t of) {
+  return std::to_string(part) + " of " + std::to_string(of);
+}
+
+void add_causes(const JudgeInput& input, const std::vector<Outcome>& outcomes,
+                std::vector<OrderedFinding>& findings) {
+  std::map<Key, std::size_t> index;
+  for (std::size_t i = 0; i < outcomes.size(); ++i) index[input.alignment->pairs[i].key] = i;
+  std::set<Key> done;
+  for (const bool inherited : {false, true}) {
+    for (OrderedFinding& entry : findings) {
+      if (entry.inherited != inherited || !can_have_cause(entry.finding.kind)) continue;
+      const auto found = index.find(entry.finding.key);
+      if (found == index.end() || !done.insert(entry.finding.key).second) continue;
+      const std::size_t i = found->second;
+      Suspect suspect;
+      suspect.all = &input;
+      suspect.pair = &input.alignment->pairs[i];
+      suspect.metrics = &(*input.measured)[i];
+      suspect.scale = scale_for(suspect.pair->key, *input.seeds);
+      const Rule rule = input.limits->tensors[i].rule;
+      suspect.update = rule == Rule::update || rule == Rule::step;
+      suspect.limit = rule == Rule::equal ? 0 : outcomes[i].limit;
+      entry.causes = causes_of(suspect);
+      if (done.size() == kExplained) return;
+    }
+  }
+}
+
+}  // namespace ttrace

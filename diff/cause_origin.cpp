@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+// Causes that another tensor shows: the candidate has the value of something else, or its ranks
+// hold what was to be added up. Others are compared on a sample, of which a wrong one fails the
+// first element.
+#include <cmath>
+
+#include "diff/cause.hpp"
+#include "diff/cause_sample.hpp"
+#include "diff/parts.hpp"
+#include "diff/sums.hpp"
+#include "libttrace/inference_classes.hpp"
+
+namespace ttrace {
+namespace {
+
+constexpr std::size_t kMostOthers = 64;  // of each kind
+
+class Origins {
+ public:
+  explicit Origins(const Suspect& suspect)
+      : suspect_(suspect),
+        key_(suspect.pair->key),
+        sample_(sample_of(*suspect.pair, suspect.region, suspect.scale, suspect.limit)) {
+    if (suspect.update) sample_.limit = 0;  // near its value before the step it is in any case
+  }
+
+  std::optional<Cause> run() {
+    before_the_step();
+    if (!suspect_.update) {
+      before_clipping();
+      other_microbatches();
+      local_gradients();
+      inputs();
+      other_blocks();
+    }
+    previous_iteration();
+    return std::move(best_);
+  }
+
+ private:
+  [[nodiscard]] const Side& side(bool own) const {
+    return own ? *suspect_.all->candidate : *suspect_.all->reference;
+  }
+
+  static std::string whose(bool own) { return own ? "its own" : "the reference's"; }
+
+  [[nodiscard]] const LogicalTensor* find(bool own, const Key& key) const {
+    const auto found = side(own).tensors.find(key);
+    return found == side(own).tensors.end() ? nullptr : &found->second;
+  }
+
+  [[nodiscard]] bool comparable(const LogicalTensor& other) const {
+    return other.shape == suspect_.pair->candidate->shape && can_read(other);
+  }
+
+  // An equal tensor is better than a near one, and an earlier kind than a later one.
+  void try_other(const LogicalTensor& other, double scale, const std::string& what) {
+    if (settled_ || !comparable(other)) return;
+    const auto found = fit(sample_, [&](const Shape& at) { return scale * element(other, at); });
+    if (!found || (best_ && !found->equal)) return;
+    settled_ = found->equal;
+    best_ = {"the candidate is " + suspect_.where + what, fit_text(*found), is_guess(*found)};
+  }
+
+  // What is so in the reference, too, is no mistake: identities, tied parameters, no clipping.
+  [[nodiscard]] bool so_in_reference(const Key& key) const {
+    const LogicalTensor* other = find(false, key);
+    if (other == nullptr || !comparable(*other)) return false;
+    return agree(
+        sample_.positions, sample_.reference,
+        [other](const Shape& at) { return element(*other, at); }, sample_.limit, sample_.size);
+  }
+
+  void try_either(bool own, const Key& key, const std::string& what) {
+    const LogicalTensor* other = find(own, key);
+    if (settled_ || other == nullptr || so_in_reference(key)) return;
+    const double scale = own ? scale_for(key, *suspect_.all->seeds) : 1;
+    try_other(*other, scale, whose(own) + " " + what);
+  }
+
+  void before_the_step() {
+    if (key_.phase != Phase::step) return;
+    Key before = key_;
+    before.phase = Phase::param;
+    for (const char* slot : {key_.slot.c_str(), "value"}) {
+      before.slot = slot;
+      try_either(true, before, "value before the step: it was not updated");
+    }
+  }
+
+  void before_clipping() {
+    if (key_.phase != Phase::grad || key_.slot != "clipped") return;
+    Key reduced = key_;
+    reduced.slot = "reduced";
+    try_either(true, reduced, "reduced gradient: it was not clipped");
+  }
+
+  // Tries the tensors of both sides whose key `wanted` takes; `what` says what they are.
+  template <class Wanted, class What>
+  void try_all(const Wanted& wanted, const What& what) {
+    for (const bool own : {true, false}) {
+      std::size_t seen = 0;
+      for (const auto& [key, tensor] : side(own).tensors) {
+        if (wanted(key) && ++seen <= kMostOthers) try_either(own, key, what(key));
+      }
+    }
+  }
+
+  void other_microbatches() {
+    if (key_.microbatch < 0) return;
+    const auto wanted = [this](const Key& key) {
+      Key same = key;
+      same.microbatch = key_.microbatch;
+      return same == key_ && key.microbatch != key_.microbatch && key.microbatch >= 0;
+    };
+    try_all(wanted, [](const Key& key) {
+      return "value of micro-batch " + std::to_string(key.microbatch);
+    });
+  }
+
+  // A reduced gradient that is what one micro-batch has contributed.
+  void local_gradients() {
+    if (key_.phase != Phase::grad || key_.slot != "reduced") return;
+    const auto wanted = [this](const Key& key) {
+      return key.phase == Phase::grad && key.slot == "local" && key.module == key_.module;
+    };
+    try_all(wanted, [](const Key& key) {
+      return "local gradient of micro-batch " + std::to_string(key.microbatch) +
+             " alone: the others were not added";
+    });
+  }
+
+  void inputs() {
+    if (key_.phase != Phase::forward || is_input(key_)) return;
+    const auto wanted = [this](const Key& key) {
+      return is_input(key) && key.phase == key_.phase && key.module == key_.module &&
+             key.call == key_.call && key.microbatch == key_.microbatch;
+    };
+    try_all(wanted, [](const Key& key) { return key.slot + ": the module passes it through"; });
+  }
+
+  // layers.2 where layers.3 belongs.
+  void other_blocks() {
+    if (block_of(key_.module).empty()) return;
+    const std::string name = starred(key_.module);
+    const auto wanted = [&](const Key& key) {
+      return key.phase == key_.phase && key.microbatch == key_.microbatch &&
+             key.slot == key_.slot && key.call == key_.call && key.module != key_.module &&
+             starred(key.module) == name;
+    };
+    try_all(wanted, [](const Key& key) { return "value of `" + key.module + "`"; });
+  }
+
+  void previous_iteration() {
+    for (const bool own : {true, false}) {
+      const std::optional<LogicalTensor> earlier = in_previous_iteration(own);
+      if (!earlier) continue;
+      try_other(*earlier, own ? suspect_.scale : 1,
+                whose(own) + " value of iteration " + std::to_string(earlier->key.iteration));
+    }
+  }
+
+  // Laid out as in this iteration.
+  [[nodiscard]] std::optional<LogicalTensor> in_previous_iteration(bool own) const {
+    const Trace& trace = *side(own).trace;
+    Key key = key_;
+    --key.iteration;
+    const auto layout = side(own).layouts.find(key_);
+    bool captured = false;
+    for (const std::int64_t iteration : trace.iterations()) {
+      captured = captured || iteration == key.iteration;
+    }
+    if (settled_ || !captured || layout == side(own).layouts.end()) return std::nullopt;
+    const ShardGroups groups =
+        group_shards(trace, key.iteration, number_microbatches(trace, key.iteration));
+    const auto shards = groups.find(key);
+    if (shards == groups.end()) return std::nullopt;
+    return place_shards(key, shards->second, layout->second);
+  }
+
+  const Suspect& suspect_;
+  const Key& key_;
+  Sample sample_;
+  std::optional<Cause> best_;
+  bool settled_ = false;
+};
+
+std::uint64_t addends_of(const LogicalTensor& sum) {
+  std::uint64_t count = 1;
+  for (const std::string& axis : sum.layout.partial) {
+    count *= position_on(sum.shards.front().shard.where, axis).size;
+  }
+  return count;
+}
+
+}  // namespace
+
+std::optional<Cause> find_missing_reduction(const Suspect& suspect) {
+  const Pair& pair = *suspect.pair;
+  if (!has_problem(*pair.candidate, FindingKind::replica_conflict)) return std::nullopt;
+  const std::optional<LogicalTensor> sum = as_sum(*pair.candidate);
+  if (!sum || !can_read(*pair.reference) || kept_of(*sum) != RecordKind::full) return std::nullopt;
+  const auto count = static_cast<double>(addends_of(*sum));
+  for (const bool mean : {false, true}) {
+    const double scale = suspect.scale / (mean ? count : 1);
+    const PairMetrics metrics =
+        measure(*pair.reference, *sum, *suspect.all->backend, {.scale = scale, .sample = 0});
+    const Sums& sums = metrics.total.sums;
+    if (metrics.evidence != Evidence::read || metrics.total.nonfinite_mismatch > 0) continue;
+    const double norm = std::sqrt(sums.reference_squares);
+    const double error = std::sqrt(sums.error_squares);
+    if (!(norm > 0) || !(error <= suspect.limit * norm)) continue;
+    return Cause{"not reduced over " + axes_text(*sum) + ": the " + (mean ? "mean" : "sum") +
+                     " of what the ranks hold is the reference",
+                 "relative error " + short_number(error / norm) + " of " +
+                     (mean ? "the mean" : "the sum") + " of " +
+                     std::to_string(static_cast<std::uint64_t>(count)) + ", limit " +
+                     short_number(suspect.limit),
+                 false};
+  }
+  return std::nullopt;
+}
+
+std::optional<Cause> find_origin(const Suspect& suspect) { return Origins(suspect).run(); }
+
+}  // namespace ttrace

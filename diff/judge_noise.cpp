@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// A pair in the light of noise. See judging.hpp, noise.hpp, statistics.hpp.
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "diff/judging.hpp"
+#include "diff/tiles.hpp"
+
+namespace ttrace {
+namespace {
+
+// One rounding of a term, as an RMS: half a unit, uniform, over the mantissas of random values.
+constexpr double kTermRounding = 0.22;
+// A module that is given this many floating tensors at once multiplies them with each other.
+constexpr std::size_t kAttentionInputs = 3;
+
+const LogicalTensor* find_like(const LogicalTensors& tensors, const LogicalTensor& wanted,
+                               const Key& key) {
+  const auto found = tensors.find(key);
+  const bool fits = found != tensors.end() && found->second.shape == wanted.shape &&
+                    is_floating(found->second.dtype) && readable(found->second);
+  return fits ? &found->second : nullptr;
+}
+
+}  // namespace
+
+LogicalTensors tensors_like(const Trace& trace, std::int64_t iteration,
+                            const MicrobatchNumbers& numbers) {
+  const ShardGroups groups = group_shards(trace, iteration, numbers);
+  return place_all(groups, declared_layouts(groups, {}));
+}
+
+bool Judge::judge_noise(std::size_t i) {
+  if (noise_ == nullptr) return false;
+  const Pair& pair = alignment_.pairs[i];
+  StatisticsInput input;
+  if (!noise_of(pair, input)) return false;
+  if (pair.key.phase == Phase::grad) input.floor = kTermRounding * floors_.rounding(i);
+  const StatisticsResult result = statistics(input, noise_->limits);
+  const Statistic& worst = result.worst();
+  Outcome& outcome = outcomes_[i];
+  outcome.error = result.error;
+  outcome.limit = result.resolution.norm;
+  outcome.score = result.equal ? 0 : worst.score();
+  outcome.statistic = std::string(name_of(worst.kind));
+  outcome.resolution = result.resolution;
+  for (const Statistic& statistic : result.all) {
+    double& score = outcome.scores.at(static_cast<std::size_t>(statistic.kind));
+    score = std::max(score, statistic.score());
+  }
+  if (!result.differs()) return true;
+  add(i, FindingKind::over_limit, outcome.score,
+      "relative error " + short_number(result.error) + "; " + outcome.statistic + " " +
+          short_number(worst.value) + ", its limit is " + short_number(worst.limit) +
+          (worst.where.empty() ? "" : " (" + worst.where + ")"));
+  Finding& finding = outcome.findings.back();
+  finding.evidence.emplace_back(
+      "noise", short_number(result.relative_noise) + " of the tensor's norm; the error is " +
+                   short_number(result.error / result.relative_noise) + " times that");
+  if (std::fabs(result.factor - 1) > 3 * result.factor_error) {
+    finding.evidence.emplace_back("common factor", std::to_string(result.factor) + " +- " +
+                                                       short_number(result.factor_error));
+  }
+  return true;
+}
+
+// One number is no statistic; and what has no partner in every sample is judged without.
+bool Judge::noise_of(const Pair& pair, StatisticsInput& input) const {
+  const Key& key = pair.key;
+  const bool gradient = key.phase == Phase::grad && (key.slot == "reduced" || key.slot == "local");
+  const bool activation = key.phase == Phase::forward || key.phase == Phase::backward;
+  if (!(activation || gradient) || key.module.empty()) return false;
+  if (key.phase == Phase::grad && key.module == kRootModule) return false;
+  if (element_count(pair.reference->shape) < 2 || !is_floating(pair.candidate->dtype)) return false;
+  if (!readable(*pair.candidate)) return false;
+  const LogicalTensor& own = *pair.reference;
+  input.reference = noise_->truth == nullptr ? &own : find_like(*noise_->truth, own, key);
+  if (input.reference == nullptr || !readable(*input.reference)) return false;
+  for (const LogicalTensors* sample : noise_->samples) {
+    const LogicalTensor* tensor = find_like(*sample, own, key);
+    if (tensor == nullptr) return false;
+    input.noise.push_back(tensor);
+  }
+  input.candidate = pair.candidate;
+  input.scale = scale_for(key, seeds_);
+  input.epsilon = epsilon(pair.candidate->dtype);
+  input.method = noise_->method;
+  input.tensor = class_of(key);
+  input.gain = key.phase == Phase::grad ? 1 : gain_of(pair);
+  return !input.noise.empty();
+}
+
+// Queries, keys and values leave a softmax backwards. What computes it is a module that is given
+// all of them, or an operation between modules, after outputs that no module takes.
+TensorClass Judge::class_of(const Key& key) const {
+  if (key.phase == Phase::grad) return TensorClass::parameter;
+  if (key.phase != Phase::backward) return TensorClass::ordinary;
+  Key forward = key;
+  forward.phase = Phase::forward;
+  forward.slot = output_slot(key.slot);
+  if (!is_input(forward)) {
+    return flow_.consumers_of(forward).empty() ? TensorClass::softmax_backward
+                                               : TensorClass::ordinary;
+  }
+  std::size_t inputs = 0;
+  for (const Key& input : flow_.inputs_of(forward)) {
+    const auto found = reference_.tensors.find(input);
+    if (found != reference_.tensors.end() && is_floating(found->second.dtype)) ++inputs;
+  }
+  return inputs >= kAttentionInputs ? TensorClass::softmax_backward : TensorClass::ordinary;
+}
+
+// sqrt(1 + k/2) for what k ranks may have computed as a sum, each rounding its own addend: all that
+// are not told apart by the last dimension.
+double Judge::gain_of(const Pair& pair) const {
+  const LogicalTensor& tensor = *pair.candidate;
+  std::map<std::string, std::set<std::uint64_t>> seen;
+  std::map<std::string, std::uint64_t> sizes;
+  for (const PlacedShard& placed : tensor.shards) {
+    for (const auto& [axis, position] : placed.shard.where) {
+      seen[axis].insert(position.coord);
+      sizes[axis] = position.size;
+    }
+  }
+  if (!tensor.layout.dims.empty()) {
+    for (const Cut& cut : tensor.layout.dims.back()) seen.erase(cut.axis);
+  }
+  double addends = 1;
+  for (const auto& [axis, coordinates] : seen) {
+    if (coordinates.size() > 1) addends *= static_cast<double>(sizes[axis]);
+  }
+  return addends > 1 ? std::sqrt(1 + addends / 2) : 1;
+}
+
+}  // namespace ttrace
