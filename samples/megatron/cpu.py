@@ -44,6 +44,7 @@ def _on_cpu(factory):
     def create(*args, **kwargs):
         if str(kwargs.get("device")).startswith("cuda"):
             kwargs["device"] = "cpu"
+        kwargs.pop("pin_memory", None)
         return factory(*args, **kwargs)
 
     return create
@@ -60,6 +61,19 @@ def _typed_as_cuda(tensor_type):
         return result
 
     return name_or_cast
+
+
+def prepare_double() -> None:
+    """Runs in fp64: Megatron casts logits to float and knows no optimizer of doubles."""
+    torch.Tensor.float = torch.Tensor.double
+    named = torch.Tensor.type
+
+    @functools.wraps(named)
+    def name_or_cast(tensor, *args, **kwargs):
+        result = named(tensor, *args, **kwargs)
+        return result.replace("Double", "Float") if isinstance(result, str) else result
+
+    torch.Tensor.type = name_or_cast
 
 
 def prepare_megatron() -> None:

@@ -3,7 +3,7 @@
 
 Run it as one process or under torchrun. The token at every (sample, position) is a function of
 the seed and the *global* sample number only, so two layouts with equal batch sizes train on the
-same data, micro-batch by micro-batch; `--bug` breaks one thing silently (see bugs.py).
+same data, micro-batch by micro-batch; `--bug` breaks one thing silently (see bugs/).
 """
 
 import argparse
@@ -14,6 +14,7 @@ from functools import partial
 import torch
 import torch.distributed as dist
 
+import arguments
 import bugs
 import cpu
 
@@ -34,81 +35,12 @@ from megatron.core.pipeline_parallel import get_forward_backward_func  # noqa: E
 from megatron.core.transformer import TransformerConfig  # noqa: E402
 from megatron.core.transformer.module import Float16Module  # noqa: E402
 
+import context  # noqa: E402
+import flash  # noqa: E402
+import fp8  # noqa: E402
+import overlap  # noqa: E402
+
 cpu.prepare_megatron()
-
-
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    layout = parser.add_argument_group("layout")
-    layout.add_argument("--tp", type=int, default=1, help="tensor parallel size")
-    layout.add_argument("--pp", type=int, default=1, help="pipeline parallel size")
-    layout.add_argument("--vpp", type=int, default=1, help="model chunks per pipeline rank")
-    layout.add_argument("--dp", type=int, help="data parallel size; default: what is left")
-    layout.add_argument("--ep", type=int, default=1, help="expert parallel size, of tp x dp")
-    layout.add_argument("--sp", action="store_true", help="sequence parallelism")
-    layout.add_argument("--distributed-optimizer", action="store_true")
-    layout.add_argument("--recompute", action="store_true", help="full, uniform, every layer")
-    model = parser.add_argument_group("model")
-    model.add_argument("--layers", type=int, default=4)
-    model.add_argument("--hidden", type=int, default=64)
-    model.add_argument("--heads", type=int, default=4)
-    model.add_argument("--kv-heads", type=int, help="fewer than heads: grouped-query attention")
-    model.add_argument("--ffn-hidden", type=int, help="default: 4 x hidden")
-    model.add_argument("--seq", type=int, default=32)
-    model.add_argument("--vocab", type=int, default=128, help="never padded")
-    model.add_argument("--swiglu", action="store_true")
-    model.add_argument("--rope", action="store_true", help="default: learned positions")
-    model.add_argument("--rmsnorm", action="store_true")
-    model.add_argument("--untie", action="store_true", help="output layer has its own weight")
-    model.add_argument("--experts", type=int, help="mixture of experts, top 2")
-    training = parser.add_argument_group("training")
-    training.add_argument("--micro-batch-size", type=int, default=1)
-    training.add_argument("--global-batch-size", type=int, default=4)
-    training.add_argument("--iters", type=int, default=2)
-    training.add_argument("--lr", type=float, default=1e-3)
-    training.add_argument("--optimizer", choices=("adam", "sgd"), default="adam")
-    training.add_argument("--clip-grad", type=float, default=1.0)
-    training.add_argument("--bf16", action="store_true")
-    training.add_argument("--seed", type=int, default=1234)
-    training.add_argument("--bug", choices=sorted(bugs.BUGS), help="break one thing silently")
-    training.add_argument("--bug-layer", type=int, default=1, help="global layer, from 0")
-    args = parser.parse_args()
-    problem = _check_layout(args) or bugs.problem(args)
-    if problem:
-        parser.error(problem)
-    return args
-
-
-def _check_layout(args: argparse.Namespace) -> str:
-    """Fills in sizes left to their defaults; returns what is wrong, or nothing."""
-    world = int(os.environ.get("WORLD_SIZE", "1"))
-    args.dp = args.dp or max(1, world // (args.tp * args.pp))
-    args.kv_heads = args.kv_heads or args.heads
-    if world != args.tp * args.pp * args.dp:
-        sizes = f"tp {args.tp} x pp {args.pp} x dp {args.dp}"
-        return f"{sizes} = {args.tp * args.pp * args.dp} ranks, but {world} are running"
-    if args.vocab % args.tp:
-        return f"--vocab {args.vocab} is not divisible by --tp {args.tp}"
-    if args.layers % (args.pp * args.vpp):
-        return f"--layers {args.layers} is not divisible by --pp {args.pp} x --vpp {args.vpp}"
-    if args.vpp > 1 and args.pp == 1:
-        return "--vpp needs --pp of at least 2"
-    if args.sp and args.tp == 1:
-        return "--sp needs --tp of at least 2"
-    if args.experts and args.tp > 1 and args.ep == 1:
-        # Megatron then leaves each tensor parallel rank's expert gradients unreduced.
-        return "--experts with --tp needs --ep of at least 2"
-    if args.distributed_optimizer and args.optimizer != "adam":
-        return "Megatron's distributed optimizer needs --optimizer adam"
-    if args.global_batch_size % (args.micro_batch_size * args.dp):
-        return (
-            f"--global-batch-size {args.global_batch_size} is not divisible by "
-            f"--micro-batch-size {args.micro_batch_size} x dp {args.dp}"
-        )
-    args.micro_batches = args.global_batch_size // (args.micro_batch_size * args.dp)
-    if args.vpp > 1 and args.micro_batches % args.pp:
-        return f"{args.micro_batches} micro-batches do not fill --pp {args.pp} with --vpp"
-    return ""
 
 
 def initialize(args: argparse.Namespace) -> None:
@@ -122,6 +54,7 @@ def initialize(args: argparse.Namespace) -> None:
         tensor_model_parallel_size=args.tp,
         pipeline_model_parallel_size=args.pp,
         virtual_pipeline_model_parallel_size=args.vpp if args.vpp > 1 else None,
+        context_parallel_size=args.cp,
         expert_model_parallel_size=args.ep,
         expert_tensor_parallel_size=1 if args.experts else None,
         create_gloo_process_groups=False,
@@ -136,7 +69,9 @@ def transformer_config(args: argparse.Namespace) -> TransformerConfig:
     recompute = {}
     if args.recompute:
         recompute = dict(
-            recompute_granularity="full", recompute_method="uniform", recompute_num_layers=1
+            recompute_granularity="full",
+            recompute_method="uniform",
+            recompute_num_layers=args.recompute,
         )
     experts = {}
     if args.experts:
@@ -164,6 +99,7 @@ def transformer_config(args: argparse.Namespace) -> TransformerConfig:
         tensor_model_parallel_size=args.tp,
         pipeline_model_parallel_size=args.pp,
         virtual_pipeline_model_parallel_size=args.vpp if args.vpp > 1 else None,
+        context_parallel_size=args.cp,
         sequence_parallel=args.sp,
         bf16=args.bf16,
         params_dtype=dtype,
@@ -179,10 +115,21 @@ def transformer_config(args: argparse.Namespace) -> TransformerConfig:
     )
 
 
+def layer_spec(args: argparse.Namespace, config: TransformerConfig):
+    """Megatron's layer of its own modules, with attention that knows context parallelism."""
+    spec = get_gpt_layer_local_spec(args.experts, normalization=config.normalization)
+    attention = flash.FlashAttention if args.flash else context.GatheredAttention
+    spec.submodules.self_attention.submodules.core_attention = attention
+    return spec
+
+
 def build_model(args: argparse.Namespace, config: TransformerConfig) -> list:
     """One wrapped GPTModel for each chunk that this pipeline rank holds."""
     ddp_config = DistributedDataParallelConfig(
-        grad_reduce_in_fp32=True, use_distributed_optimizer=args.distributed_optimizer
+        grad_reduce_in_fp32=not args.fp64,
+        use_distributed_optimizer=args.distributed_optimizer,
+        overlap_grad_reduce=args.bucket_size is not None,
+        bucket_size=args.bucket_size,
     )
     chunks = []
     for index in range(args.vpp):
@@ -190,7 +137,7 @@ def build_model(args: argparse.Namespace, config: TransformerConfig) -> list:
         stage = dict(ignore_virtual=False, vp_stage=vp_stage)
         model = GPTModel(
             config,
-            get_gpt_layer_local_spec(args.experts, normalization=config.normalization),
+            layer_spec(args, config),
             vocab_size=args.vocab,
             max_sequence_length=args.seq,
             pre_process=mpu.is_pipeline_first_stage(**stage),
@@ -204,9 +151,15 @@ def build_model(args: argparse.Namespace, config: TransformerConfig) -> list:
             tensor_parallel.set_defaults_if_not_set_tensor_model_parallel_attributes(parameter)
         if args.bf16:
             model = Float16Module(config, model)
+        if args.fp64:
+            model.double()
         chunks.append(
             DistributedDataParallel(config, ddp_config, model, disable_bucketing=index > 0)
         )
+    if args.fp8:
+        fp8.install(chunks)
+    if args.overlap_ring:
+        overlap.install(chunks)
     return chunks
 
 
@@ -245,13 +198,14 @@ def micro_batches(args: argparse.Namespace):
             first += (micro_batch * args.dp + rank) * args.micro_batch_size
             samples = range(first, first + args.micro_batch_size)
             tokens = torch.stack([sample_tokens(args, index) for index in samples])
-            yield {
+            batch = {
                 "tokens": tokens[:, :-1].contiguous(),
                 "labels": tokens[:, 1:].contiguous(),
                 "loss_mask": torch.ones(args.micro_batch_size, args.seq),
                 "attention_mask": mask.expand(args.micro_batch_size, 1, -1, -1),
                 "position_ids": position,
             }
+            yield context.own_part(batch, args.seq)
 
 
 def get_batch(data_iterator) -> dict:
@@ -301,9 +255,10 @@ def log(iteration: int, reports: list, grad_norm: float) -> None:
     if not mpu.is_pipeline_last_stage():
         return
     total = torch.stack([report["lm loss"] for report in reports]).sum(dim=0)
-    dist.all_reduce(total, group=mpu.get_data_parallel_group())
+    group = mpu.get_data_parallel_group(with_context_parallel=True)
+    dist.all_reduce(total, group=group)
     loss = (total[0] / total[1]).item()
-    if mpu.get_tensor_model_parallel_rank() == 0 and mpu.get_data_parallel_rank() == 0:
+    if mpu.get_tensor_model_parallel_rank() == 0 and group.rank() == 0:
         norm = float(grad_norm)
         print(
             f"iteration {iteration} loss {loss.hex()} ({loss:.6f}) grad_norm {norm.hex()}",
@@ -312,7 +267,9 @@ def log(iteration: int, reports: list, grad_norm: float) -> None:
 
 
 def main() -> None:
-    args = parse_arguments()
+    args = arguments.parse()
+    if args.fp64:
+        cpu.prepare_double()
     initialize(args)
     bugs.apply_before(args)
     config = transformer_config(args)
@@ -320,7 +277,11 @@ def main() -> None:
     optimizer = build_optimizer(args, chunks)
     config.grad_scale_func = optimizer.scale_loss
     config.finalize_model_grads_func = finalize_model_grads
+    if args.bucket_size is not None:  # gradients are complete with the last micro-batch only
+        syncs = [chunk.no_sync for chunk in chunks]
+        config.no_sync_func = syncs if args.vpp > 1 else syncs[0]
     bugs.apply_after(args, chunks)
+    bugs.apply_to_optimizer(args, optimizer)
     iterators = [micro_batches(args) for _ in chunks]
     for chunk in chunks:
         chunk.train()

@@ -37,6 +37,7 @@ def parse_arguments() -> argparse.Namespace:
     add("--optimizer", choices=["adamw", "sgd"], default="adamw")
     add("--clip-grad", type=float, default=1.0, help="largest gradient norm")
     add("--bf16", action="store_true", help="weights and activations in bf16")
+    add("--fp64", action="store_true", help="weights and activations in fp64")
     add("--checkpoint", choices=["reentrant", "non-reentrant"], help="recompute activations")
     add("--seed", type=int, default=1)
     add("--bug", choices=sorted(bugs.NEEDS), help="train with this silent bug")
@@ -129,8 +130,8 @@ def build(args: argparse.Namespace, mesh: Any) -> Any:
     model = gpt.GPT(bugs.layers_to_build(args), args.hidden, args.heads, args.seq, args.vocab,
                     recompute=args.checkpoint)
     gpt.initialise(model, args.seed)
-    if args.bf16:
-        model.to(torch.bfloat16)
+    if args.bf16 or args.fp64:
+        model.to(torch.bfloat16 if args.bf16 else torch.float64)
     model = parallel.parallelise(model, mesh, args.sp, args.fsdp)
     bugs.apply(args, model)
     return model

@@ -18,7 +18,21 @@ LAYOUTS = {
     "tp2-pp2-sp": (4, ["--tp", "2", "--pp", "2", "--sp"]),
     "dp2-distributed-optimizer": (2, ["--dp", "2", "--distributed-optimizer"]),
     "tp2-dp2-distributed-optimizer": (4, ["--tp", "2", "--dp", "2", "--distributed-optimizer"]),
-    "tp2-recompute": (2, ["--tp", "2", "--recompute"]),
+    "dp2-buckets": (2, ["--dp", "2", "--distributed-optimizer", "--bucket-size", "100000"]),
+    "tp2-recompute": (2, ["--tp", "2", "--recompute", "2"]),
+    "tp2-sp-overlap-ring": (2, ["--tp", "2", "--sp", "--overlap-ring"]),
+    "cp2": (2, ["--cp", "2"]),
+    "tp2-cp2-sp": (4, ["--tp", "2", "--cp", "2", "--sp"]),
+}
+
+# Models of their own: flags, and layouts as above
+LLAMA = ["--rope", "--untie", "--rmsnorm", "--swiglu", "--kv-heads", "2"]
+MODELS = {
+    "llama": (LLAMA, {"cp2": (2, ["--cp", "2"])}),
+    "flash": (["--flash"], {"cp2": (2, ["--cp", "2"])}),
+    # Short: a value that round-off pushes over the middle between two FP8 codes is no round-off.
+    "fp8": (["--fp8", "--layers", "2", "--global-batch-size", "1"],
+            {"tp2-cp2-sp": (4, ["--tp", "2", "--cp", "2", "--sp"])}),
 }
 
 
@@ -37,6 +51,15 @@ class MegatronHealthy(Runs):
             with self.subTest(name):
                 self.candidate(name, ranks, arguments)
                 self.check_same(self.diff("reference", name, expected=0))
+
+    def test_models_of_their_own_in_float32(self):
+        for model, (flags, layouts) in MODELS.items():
+            reference = f"reference-{model}"
+            self.capture(reference, launcher(TRAIN, COMMON + flags, 1))
+            for name, (ranks, arguments) in layouts.items():
+                with self.subTest(model, layout=name):
+                    self.candidate(f"{model}-{name}", ranks, flags + arguments, reference)
+                    self.check_same(self.diff(reference, f"{model}-{name}", expected=0))
 
     def test_bfloat16(self):
         self.capture("reference-bf16", launcher(TRAIN, COMMON + ["--bf16"], 1))

@@ -21,19 +21,20 @@ def command(arguments, ranks):
 
 
 class SampleBugs(Runs):
-    def reference(self, model):
+    def reference(self, model, options):
         """The healthy run of the same model on one rank, captured once."""
-        name = " ".join(["reference", *model])
+        name = " ".join(["reference", *model, *(["filtered"] if options else [])])
         if not (self.traces / name).exists():
-            self.capture(name, command(model, 1))
+            self.capture(name, command(model, 1), options)
         return name
 
     def check_case(self, case):
-        reference = self.reference(case["model"])
+        options = case.get("capture", [])
+        reference = self.reference(case["model"], options)
         # The C++ trainer draws equal weights in every layout by itself.
         start = [] if SAMPLE == "cpp" else ["--init-from", self.traces / reference]
         self.capture(case["name"], command([*case["model"], *case["layout"], "--bug", case["bug"]],
-                                           case["ranks"]), start)
+                                           case["ranks"]), [*start, *options])
         report = self.diff(reference, case["name"], expected=1)
         self.assertEqual(report["verdict"], "differs")
         first = {part: report["first"][part] for part in ("module", "phase", "slot")}
