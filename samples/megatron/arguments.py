@@ -61,6 +61,8 @@ def _add_model(group) -> None:
 
 def _add_training(group) -> None:
     group.add_argument("--micro-batch-size", type=int, default=1)
+    group.add_argument("--per-token-loss", action="store_true",
+                       help="samples of unequal length, all tokens count the same")
     group.add_argument("--global-batch-size", type=int, default=4)
     group.add_argument("--iters", type=int, default=2)
     group.add_argument("--lr", type=float, default=1e-3)

@@ -38,6 +38,7 @@ from megatron.core.transformer.module import Float16Module  # noqa: E402
 import context  # noqa: E402
 import flash  # noqa: E402
 import fp8  # noqa: E402
+import loss  # noqa: E402
 import overlap  # noqa: E402
 
 cpu.prepare_megatron()
@@ -110,6 +111,7 @@ def transformer_config(args: argparse.Namespace) -> TransformerConfig:
         gradient_accumulation_fusion=False,
         masked_softmax_fusion=False,
         persist_layer_norm=False,
+        calculate_per_token_loss=args.per_token_loss,
         **recompute,
         **experts,
     )
@@ -201,7 +203,7 @@ def micro_batches(args: argparse.Namespace):
             batch = {
                 "tokens": tokens[:, :-1].contiguous(),
                 "labels": tokens[:, 1:].contiguous(),
-                "loss_mask": torch.ones(args.micro_batch_size, args.seq),
+                "loss_mask": loss.mask(samples, args.seq, args.per_token_loss),
                 "attention_mask": mask.expand(args.micro_batch_size, 1, -1, -1),
                 "position_ids": position,
             }
@@ -218,20 +220,12 @@ def get_batch(data_iterator) -> dict:
     return batch
 
 
-def loss_function(loss_mask: torch.Tensor, output: torch.Tensor):
-    loss_mask = loss_mask.view(-1).float()
-    loss = torch.sum(output.view(-1).float() * loss_mask)
-    tokens = loss_mask.sum().detach().to(torch.int)
-    report = torch.cat([loss.detach().view(1), tokens.view(1)])
-    return loss, tokens, {"lm loss": report}
-
-
 def forward_step(data_iterator, model):
     batch = get_batch(data_iterator)
     output = model(
         batch["tokens"], batch["position_ids"], batch["attention_mask"], labels=batch["labels"]
     )
-    return output, partial(loss_function, batch["loss_mask"])
+    return output, partial(loss.loss_function, batch["loss_mask"])
 
 
 def train_step(args: argparse.Namespace, chunks: list, optimizer, iterators: list):
@@ -257,11 +251,11 @@ def log(iteration: int, reports: list, grad_norm: float) -> None:
     total = torch.stack([report["lm loss"] for report in reports]).sum(dim=0)
     group = mpu.get_data_parallel_group(with_context_parallel=True)
     dist.all_reduce(total, group=group)
-    loss = (total[0] / total[1]).item()
+    mean = (total[0] / total[1]).item()
     if mpu.get_tensor_model_parallel_rank() == 0 and group.rank() == 0:
         norm = float(grad_norm)
         print(
-            f"iteration {iteration} loss {loss.hex()} ({loss:.6f}) grad_norm {norm.hex()}",
+            f"iteration {iteration} loss {mean.hex()} ({mean:.6f}) grad_norm {norm.hex()}",
             flush=True,
         )
 

@@ -18,6 +18,9 @@ NEEDS = {
     "embedding-mask": (lambda args: args.tp > 1, "--tp above 1"),
     "grad-factor": (lambda args: args.dp > 1, "--dp above 1"),
     "layers-lost": (lambda args: args.layers > 1, "--layers above 1"),
+    "unarmed-ddp": (lambda args: args.dp > 1 and not args.fsdp, "--dp above 1, without --fsdp"),
+    "late-grad": (lambda args: args.dp > 1 and not args.fsdp and args.accumulate > 1,
+                  "--dp above 1, without --fsdp, and --accumulate above 1"),
 }
 
 
@@ -50,6 +53,10 @@ def apply(args: Any, model: Any) -> None:
         mask_one_id_too_many()
     elif args.bug == "grad-factor":
         sum_instead_of_mean(model)
+    elif args.bug == "unarmed-ddp":
+        call_what_is_inside(model)
+    elif args.bug == "late-grad":
+        reduce_before_the_last_backward(args)
 
 
 def unwrapped(model: Any) -> Any:
@@ -93,6 +100,32 @@ def sum_instead_of_mean(model: Any) -> None:
             module.set_gradient_divide_factor(1.0)
             # Gloo cannot scale inside a reduction, which is what a factor asks for otherwise.
             module.set_force_sum_reduction_for_comms(True)
+
+
+def call_what_is_inside(model: Any) -> None:
+    """unarmed-ddp: the inner model is called, DDP's own forward never runs.
+
+    That is what tells its reducer that a backward pass is coming; without it no gradient is
+    reduced, and every rank trains a model of its own (trl, issue 7245).
+    """
+    model.forward = lambda *inputs: model.module(*inputs)
+
+
+def reduce_before_the_last_backward(args: Any) -> None:
+    """late-grad: gradients are reduced one micro-batch early.
+
+    What the last micro-batch adds stays local to each rank (DeepSpeed, pull 7985).
+    """
+    import parallel
+    synchronise = parallel.gradient_sync
+    calls = 0
+
+    def one_early(model: Any, wanted: bool):
+        nonlocal calls
+        calls += 1
+        return synchronise(model, calls % args.accumulate == args.accumulate - 1)
+
+    parallel.gradient_sync = one_early
 
 
 def sum_bucket(state, bucket):

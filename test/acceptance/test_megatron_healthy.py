@@ -30,6 +30,7 @@ LLAMA = ["--rope", "--untie", "--rmsnorm", "--swiglu", "--kv-heads", "2"]
 MODELS = {
     "llama": (LLAMA, {"cp2": (2, ["--cp", "2"])}),
     "flash": (["--flash"], {"cp2": (2, ["--cp", "2"])}),
+    "per-token-loss": (["--per-token-loss"], {"dp2": (2, ["--dp", "2"])}),
     # Short: a value that round-off pushes over the middle between two FP8 codes is no round-off.
     "fp8": (["--fp8", "--layers", "2", "--global-batch-size", "1"],
             {"tp2-cp2-sp": (4, ["--tp", "2", "--cp", "2", "--sp"])}),

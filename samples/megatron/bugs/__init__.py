@@ -9,11 +9,14 @@ must first see a difference.
 
 import argparse
 
-from . import attention, graded, marks, optimizer, pipeline, precision, scaling, tensor
+from . import attention, clipping, graded, marks, memory, optimizer, pipeline, precision
+from . import scaling, tensor
 
 BUGS = {
     name: bug
-    for module in (attention, graded, marks, optimizer, pipeline, precision, scaling, tensor)
+    for module in (
+        attention, clipping, graded, marks, memory, optimizer, pipeline, precision, scaling, tensor
+    )
     for name, bug in module.BUGS.items()
 }
 
@@ -39,6 +42,10 @@ def problem(args: argparse.Namespace) -> str:
         "tied embeddings": not args.untie,
         "--experts": args.experts is not None,
         "expert parallelism": args.ep > 1,
+        "input gradients reduced by --tp alone": not args.sp and not args.fp8,
+        "--dp equal to --tp": args.dp == args.tp,
+        "--rope": args.rope,
+        "--per-token-loss": args.per_token_loss,
         "--flash": args.flash,
         "--fp8": args.fp8,
     }

@@ -49,7 +49,27 @@ def attention_dq(args: argparse.Namespace) -> None:
     flash.add_block = lambda total, part: part
 
 
+def ring_stale_keys(args: argparse.Namespace) -> None:
+    """The backward pass of ring attention uses a rank's own keys and values in every step.
+
+    Gradients of keys and values travel around the ring, but the keys and values that they belong
+    to are those that were saved first (diffusers, issue 14265).
+    """
+    import flash
+
+    rotate = flash._rotate
+
+    def rotate_gradients_only(tensor, group):
+        moved = rotate(tensor, group)
+        if tensor.shape[0] == 4:  # keys, values, and the gradients of both
+            moved[:2] = tensor[:2]
+        return moved
+
+    flash._rotate = rotate_gradients_only
+
+
 BUGS = {
+    "ring-stale-keys": Bug(ring_stale_keys, "before", ("--flash", "context parallelism")),
     "attention-scale": Bug(attention_scale, "after", ("tensor parallelism",)),
     "cp-attention-grad": Bug(cp_attention_grad, "before", ("--flash", "context parallelism")),
     "attention-dq": Bug(attention_dq, "before", ("--flash",)),

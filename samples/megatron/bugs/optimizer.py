@@ -33,6 +33,32 @@ def tied_embedding(args: argparse.Namespace) -> None:
     ddp._ParamAndGradBuffer.__init__ = initialise_in_common_bucket
 
 
+def tied_late(args: argparse.Namespace) -> None:
+    """The tied embedding's gradients are added up after the optimizer has copied its own.
+
+    The sum over first and last stage is made, but in tensors that nobody reads any more (Megatron
+    commit 9b558566).
+    """
+    import importlib
+
+    import torch
+
+    # The package has a function of the same name.
+    finalize = importlib.import_module("megatron.core.distributed.finalize_model_grads")
+    all_reduce = finalize._allreduce_word_embedding_grads
+
+    def all_reduce_too_late(model, *rest, **options):
+        tied = [parameter for chunk in model for parameter in chunk.parameters()
+                if getattr(parameter, "shared_embedding", False)]
+        copied = [parameter.main_grad.clone() for parameter in tied]
+        all_reduce(model, *rest, **options)
+        with torch.no_grad():
+            for parameter, gradient in zip(tied, copied):
+                parameter.main_grad.copy_(gradient)
+
+    finalize._allreduce_word_embedding_grads = all_reduce_too_late
+
+
 def zero_experts(args: argparse.Namespace, optimizer) -> None:
     """Experts are in no buffer that the optimizer knows.
 
@@ -63,6 +89,7 @@ BUGS = {
         tied_embedding, "before",
         (_ZERO, "data parallelism", "pipeline parallelism", "tied embeddings"),
     ),
+    "tied-late": Bug(tied_late, "before", ("pipeline parallelism", "tied embeddings")),
     "zero-experts": Bug(
         zero_experts, "optimizer", (_ZERO, "--experts", "expert parallelism")
     ),

@@ -54,7 +54,41 @@ def dp_loss_scale(args: argparse.Namespace, chunks: list) -> None:
     _scale_buckets(chunks, 1.0)
 
 
+def mean_of_means(args: argparse.Namespace) -> None:
+    """Each micro-batch's loss is a mean over its own tokens, and these are averaged.
+
+    Short micro-batches, or with context parallelism the ranks with few tokens that count, weigh
+    too much; where all have the same number there is no difference. Found in many trainers that
+    accumulate gradients (transformers, pull 34191) and in losses under context parallelism
+    (Megatron, pull 7513).
+    """
+    import torch
+
+    import loss
+
+    loss.counted = lambda total, tokens: (total / tokens.clamp(min=1), torch.ones_like(tokens))
+
+
+def local_tokens(args: argparse.Namespace, chunks: list) -> None:
+    """Gradients are divided by the tokens of this rank instead of those of all.
+
+    The number of tokens must be summed over the ranks as the gradients are. Each data parallel
+    rank then scales the same sums by its own number, and the copies drift apart.
+    """
+    config = chunks[0].config
+    finalize_model_grads = config.finalize_model_grads_func
+
+    def finalize_and_divide(model, num_tokens=None, **options):
+        finalize_model_grads(model, None, **options)
+        for chunk in model:
+            chunk.scale_gradients(1.0 / num_tokens)
+
+    config.finalize_model_grads_func = finalize_and_divide
+
+
 BUGS = {
+    "mean-of-means": Bug(mean_of_means, "before", ("--per-token-loss",)),
+    "local-tokens": Bug(local_tokens, "after", ("--per-token-loss", "data parallelism")),
     "grad-factor": Bug(grad_factor, "after", ("several micro-batches",)),
     "cp-loss-scale": Bug(cp_loss_scale, "after", ("context parallelism",)),
     "dp-loss-scale": Bug(dp_loss_scale, "after", ("data parallelism",)),

@@ -4,7 +4,7 @@
 import argparse
 from typing import Callable
 
-from .common import Bug
+from .common import Bug, layer
 
 
 def _replace_lookup(prepare: Callable) -> None:
@@ -73,7 +73,85 @@ def overlap_chunk(args: argparse.Namespace) -> None:
     overlap.slot = lambda step, rank, size: step
 
 
+def dgrad_copy(args: argparse.Namespace, chunks: list) -> None:
+    """One layer reduces a copy of its input's gradient and returns the original.
+
+    A collective wants contiguous memory; for a gradient that is not, `contiguous()` makes another
+    tensor, and the sum lands in that (Megatron, pull 5338). Each rank keeps its own addend.
+    """
+    import torch
+    import torch.distributed as dist
+
+    class ReduceCopy(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, tensor, group):
+            ctx.group = group
+            return tensor.view_as(tensor)
+
+        @staticmethod
+        def backward(ctx, gradient):
+            dist.all_reduce(gradient.clone(), group=ctx.group)
+            return gradient, None
+
+    for module in layer(chunks, args.bug_layer):
+        linear = module.self_attention.linear_qkv
+        multiply = linear._forward_impl
+
+        def forward(input, *rest, allreduce_dgrad, multiply=multiply, group=linear.tp_group,
+                    **options):
+            return multiply(ReduceCopy.apply(input, group), *rest, allreduce_dgrad=False, **options)
+
+        linear._forward_impl = forward
+
+
+def gathered_logits(args: argparse.Namespace, chunks: list) -> None:
+    """Whole logits go into a loss that takes them for a rank's part of the vocabulary.
+
+    The sum of exponentials counts all of them once a rank, and all but the first rank look for
+    their targets beyond the end: the loss is too large by log(tp), a constant that no curve shows
+    (Megatron issue 7452).
+    """
+    for chunk in chunks:
+        for name, module in chunk.named_modules():
+            if name.endswith("output_layer"):
+                module.gather_output = True
+
+
+def gather_group(args: argparse.Namespace, chunks: list) -> None:
+    """One layer gathers its input from the data parallel group.
+
+    A helper that is given a group and uses another one: shapes fit where both have as many ranks,
+    but half of the tokens are those of another sample (Megatron issue 7452).
+    """
+    from megatron.core import parallel_state
+
+    for module in layer(chunks, args.bug_layer):
+        module.mlp.linear_fc1.tp_group = parallel_state.get_data_parallel_group()
+
+
+def rope_local(args: argparse.Namespace) -> None:
+    """Rotary positions are counted within a rank's part of the sequence.
+
+    Queries and keys are those of the whole sequence, gathered by the layer before; a table for
+    the part of one rank makes every part start at 0 (Megatron commit bbfbd6c1).
+    """
+    from megatron.core.models.common.embeddings.rotary_pos_embedding import RotaryEmbedding
+
+    whole = RotaryEmbedding.forward
+
+    def forward(self, length, *rest, **options):
+        return whole(self, length // args.tp, *rest, **options).repeat(args.tp, 1, 1, 1)
+
+    RotaryEmbedding.forward = forward
+
+
 BUGS = {
+    "dgrad-copy": Bug(
+        dgrad_copy, "after", ("tensor parallelism", "input gradients reduced by --tp alone")
+    ),
+    "gathered-logits": Bug(gathered_logits, "after", ("tensor parallelism",)),
+    "gather-group": Bug(gather_group, "after", ("sequence parallelism", "--dp equal to --tp")),
+    "rope-local": Bug(rope_local, "before", ("--rope", "sequence parallelism")),
     "embedding-mask": Bug(embedding_mask, "before", ("tensor parallelism",)),
     "embedding-shifted-mask": Bug(embedding_shifted_mask, "before", ("tensor parallelism",)),
     "overlap-chunk": Bug(overlap_chunk, "before", ("--overlap-ring",)),
