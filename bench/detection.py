@@ -75,13 +75,14 @@ class Bench:
 
     def reference(self, row: Row) -> pathlib.Path:
         """The trusted run and its perturbed ones: the same for all rows of a model."""
-        folder = self.folder / "references" / "_".join((row.sample, *row.model)).replace("/", "-")
+        name = "_".join((row.sample, *row.model, *("filtered" for _ in row.capture[:1])))
+        folder = self.folder / "references" / name.replace("/", "-")
         command = self.program(row, list(row.model), 1)
-        self.capture(folder / "ref", command)
+        self.capture(folder / "ref", command, row.capture)
         perturbed = []
         for seed in range(1, PERTURBED + 1):
             perturbed.append(folder / f"perturbed{seed}")
-            self.capture(perturbed[-1], command, ["--perturb", seed])
+            self.capture(perturbed[-1], command, ["--perturb", seed, *row.capture])
         for name, runs in (("limits", perturbed), ("single", perturbed[:1])):
             if not (folder / f"{name}.json").exists():
                 self.call([self.tools / "ttrace-tolerance", "-q", folder / "ref", *runs, "-o",
@@ -95,18 +96,19 @@ class Bench:
         work.mkdir()
         reference, candidate = folder / "ref", work / "cand"
         self.capture(candidate, self.program(row, [*row.model, *row.layout], row.ranks),
-                     ["--init-from", reference])
+                     ["--init-from", reference, *row.capture])
         pack = work / "cand.pack"
         self.call([self.tools / "ttrace-merge", "-q", candidate, "--pack", "--like", reference,
                    "-o", pack], good=(0, 1))
         start = time.monotonic()
-        self.capture(work / "own", self.program(row, list(row.model), 1), ["--replay", pack])
+        self.capture(work / "own", self.program(row, list(row.model), 1), ["--replay", pack, *row.capture])
         replay_seconds = time.monotonic() - start
         low, high = PRECISIONS[row.precision]
         model = [word for word in row.model if word not in low] + high
-        has_high = "--fp8" not in row.model
+        has_high = not ("--fp8" in row.model and row.precision == "fp32")  # there is no fp64 of it
         if has_high:
-            self.capture(work / "high", self.program(row, model, 1), ["--replay", pack])
+            self.capture(work / "high", self.program(row, model, 1),
+                         ["--replay", pack, *row.capture])
         reports = {
             "bound": self.diff(reference, candidate),
             "theorem": self.diff(reference, candidate, ["--bound", "theorem"]),

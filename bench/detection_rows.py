@@ -24,6 +24,7 @@ class Row(NamedTuple):
     layout: Tuple[str, ...]  # the candidate only
     ranks: int
     first: Tuple[Dict[str, Any], ...]  # any of these may be named first; () is a healthy row
+    capture: Tuple[str, ...] = ()  # options of every capture
 
     @property
     def bug(self) -> str:
@@ -54,6 +55,8 @@ TORCH_LAYOUTS = {
     "fsdp2": (2, "--dp 2 --fsdp"),
     "dp2-tp2-sp": (4, "--dp 2 --tp 2 --sp"),
 }
+# Tokens of the other rank's experts: compared where their layout is known.
+NO_EXPERTS = ("--filter", "!*/*.mlp.experts/*")
 UNFIT = {("llama", "tp4")}  # two key-value heads are not cut four times here
 TORCH_MODEL = ("--micro-batch-size", "2")
 
@@ -75,8 +78,16 @@ def healthy() -> List[Row]:
                             ("--seed", seed) + tuple(flags), ("--tp", "2"), 2, ()))
         rows.append(Row(f"healthy-{precision}-moe-ep2", "megatron", precision,
                         ("--experts", "4") + tuple(flags), ("--tp", "2", "--sp", "--ep", "2"), 2,
-                        ()))
+                        (), NO_EXPERTS))
     return rows
+
+
+def without(words: List[str], option: str) -> List[str]:
+    """The words without that option and its value: all rows train for one iteration."""
+    if option not in words:
+        return list(words)
+    place = words.index(option)
+    return [*words[:place], *words[place + 2:]]
 
 
 def bugs() -> List[Row]:
@@ -85,11 +96,12 @@ def bugs() -> List[Row]:
         expected = json.loads((SOURCE / "samples" / sample / "expected.json").read_text())
         for precision, (flags, _) in PRECISIONS.items():
             for run in expected["runs"]:
-                model = [word for word in run["model"] if word not in ("--iters", "1")]
+                model = without(run["model"], "--iters")
                 rows.append(Row(f"bug-{precision}-{sample}-{run['name']}".replace(" ", "_"),
                                 sample, precision, tuple(model + flags),
                                 tuple([*run["layout"], "--bug", run["bug"]]), run["ranks"],
-                                tuple([run["first"], *run["also"]])))
+                                tuple([run["first"], *run["also"]]),
+                                tuple(run.get("capture", ()))))
     return rows
 
 

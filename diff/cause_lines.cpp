@@ -3,50 +3,55 @@
 #include "diff/cause_lines.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 namespace ttrace {
 namespace {
 
-constexpr double kAlike = 8;  // a line beside others that has this many times their error
+constexpr double kAlike = 8;  // of two lines: so many times the mean error of all the others
+
+// Indices of the lines that hold the error, largest first, and their share.
+std::pair<std::vector<std::size_t>, double> heaviest(const std::vector<double>& errors) {
+  std::vector<std::size_t> order(errors.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&errors](std::size_t one, std::size_t other) {
+    return errors[one] > errors[other];
+  });
+  // Added from the smallest on, so that nothing is lost beside a large one.
+  std::vector<double> after(errors.size() + 1, 0.0);
+  for (std::size_t i = errors.size(); i-- > 0;) after[i] = after[i + 1] + errors[order[i]];
+  const double total = after[0];
+  std::size_t count = 0;
+  while (count < order.size() && after[count] > (1 - kNearlyAll) * total) ++count;
+  while (count < order.size()) {
+    const auto others = static_cast<double>(order.size() - count);
+    if (!(errors[order[count]] * others > kAlike * after[count + 1])) break;
+    ++count;
+  }
+  order.resize(count);
+  return {std::move(order), total > 0 ? 1 - after[count] / total : 0};
+}
 
 }  // namespace
 
-std::optional<Span> where_nearly_all(const std::vector<double>& errors) {
-  double total = 0;
-  for (const double error : errors) total += error;
-  if (!(total > 0)) return std::nullopt;
-  std::size_t begin = 0, best_begin = 0, best = errors.size();
-  double window = 0;
-  for (std::size_t end = 0; end < errors.size(); ++end) {
-    window += errors[end];
-    while (begin < end && window - errors[begin] >= kNearlyAll * total) window -= errors[begin++];
-    if (window < kNearlyAll * total || end + 1 - begin >= best) continue;
-    best = end + 1 - begin;
-    best_begin = begin;
-  }
-  Span span{best_begin, best, 0};
-  const auto inside = [&] {
-    double sum = 0;
-    for (std::size_t i = 0; i < span.count; ++i) sum += errors[span.first + i];
-    return sum;
-  };
-  for (double held = inside(); span.count < errors.size(); held = inside()) {
-    const auto others = static_cast<double>(errors.size() - span.count);
-    const double usual = kAlike * std::max(0.0, total - held) / others;
-    const std::size_t after = span.first + span.count;
-    const bool grow_after = after < errors.size() && errors[after] > usual;
-    const bool grow_before = span.first > 0 && errors[span.first - 1] > usual;
-    if (!grow_after && !grow_before) break;
-    if (grow_before) --span.first;
-    ++span.count;
-  }
-  span.share = std::min(1.0, inside() / total);
-  if (2 * span.count > errors.size()) return std::nullopt;
-  return span;
+std::optional<Lines> where_nearly_all(const std::vector<double>& errors) {
+  const auto [heavy, share] = heaviest(errors);
+  if (heavy.empty() || 2 * heavy.size() > errors.size()) return std::nullopt;
+  const auto [first, last] = std::minmax_element(heavy.begin(), heavy.end());
+  Lines lines;
+  lines.first = *first;
+  lines.count = heavy.size();
+  lines.share = share;
+  lines.run = *last - *first + 1 == heavy.size();
+  if (!lines.run && 8 * heavy.size() > errors.size()) return std::nullopt;
+  lines.set.resize(errors.size(), false);
+  for (const std::size_t line : heavy) lines.set[line] = true;
+  return lines;
 }
 
-std::string range_text(std::uint64_t first, std::uint64_t count) {
-  return std::to_string(first) + (count > 1 ? "-" + std::to_string(first + count - 1) : "");
+std::uint64_t equal_blocks(const Lines& lines, std::uint64_t extent) {
+  const bool aligned = extent % lines.count == 0 && lines.first % lines.count == 0;
+  return lines.run && aligned && lines.count > 1 ? extent / lines.count : 0;
 }
 
 std::string ranges_text(const std::vector<bool>& lines) {
@@ -57,16 +62,12 @@ std::string ranges_text(const std::vector<bool>& lines) {
     std::size_t end = first;
     while (end < lines.size() && lines[end]) ++end;
     if (end > first && shown++ < kShown) {
-      text += (text.empty() ? "" : ", ") + range_text(first, end - first);
+      text += (text.empty() ? "" : ", ") + std::to_string(first);
+      if (end - first > 1) text += "-" + std::to_string(end - 1);
     }
     first = end + 1;
   }
   return text + (shown > kShown ? ", ..." : "");
-}
-
-std::uint64_t equal_blocks(const Span& span, std::uint64_t extent) {
-  const bool aligned = extent % span.count == 0 && span.first % span.count == 0;
-  return aligned && span.count > 1 ? extent / span.count : 0;
 }
 
 }  // namespace ttrace

@@ -230,20 +230,20 @@ class Places {
 
   void concentrated_in(const std::vector<double>& errors, std::string what,
                        const std::string& dimension) {
-    const std::optional<Span> span = where_nearly_all(errors);
-    if (!span || errors.size() < 2) return;
+    const std::optional<Lines> lines = where_nearly_all(errors);
+    if (!lines || errors.size() < 2) return;
     if (shape_.size() == 1) what = "element";
-    const bool one = span->count == 1;
-    const std::string range = range_text(span->first, span->count);
-    const std::string name = what.empty()
-                                 ? (one ? "index " : "indices ") + range + " of " + dimension
-                                 : what + (one ? " " : "s ") + range;
-    const std::uint64_t blocks = equal_blocks(*span, errors.size());
-    note(name + (one ? " carries " : " carry ") + percent(span->share) + " of the squared error",
-         (blocks > 0 ? "one of " + std::to_string(blocks) + " equal blocks of " + dimension + ", "
-                     : counted(span->count, errors.size()) + ", ") +
-             percent(static_cast<double>(span->count) / static_cast<double>(errors.size())) +
-             " of the elements",
+    const bool one = lines->count == 1;
+    std::string name = what + (one ? " " : "s ") + ranges_text(lines->set);
+    if (what.empty()) {
+      name = (one ? "index " : "indices ") + ranges_text(lines->set) + " of " + dimension;
+    }
+    const std::uint64_t blocks = equal_blocks(*lines, errors.size());
+    const double size = static_cast<double>(lines->count) / static_cast<double>(errors.size());
+    note(name + (one ? " carries " : " carry ") + percent(lines->share) + " of the squared error",
+         (blocks > 0 ? "one of " + std::to_string(blocks) + " equal blocks of " + dimension
+                     : counted(lines->count, errors.size())) +
+             ", " + percent(size) + " of the elements",
          false);
   }
 

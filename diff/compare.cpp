@@ -9,7 +9,9 @@
 
 #include "diff/cause.hpp"
 #include "diff/judge.hpp"
+#include "diff/masters.hpp"
 #include "diff/measure_all.hpp"
+#include "diff/pooling.hpp"
 #include "diff/prepared.hpp"
 #include "diff/summary.hpp"
 #include "libttrace/core/trouble.hpp"
@@ -157,6 +159,9 @@ Report compare_iteration(const Trace& reference, const Trace& candidate, const B
   append(alignment.findings);
   append(seed_findings(seeds, limits, iteration));
   for (const Outcome& outcome : outcomes) append(outcome.findings);
+  append(pooled_findings(alignment, outcomes, options.statistic_limits));
+  append(unrounded_masters(prepared.reference, options.filter, "in the reference: "));
+  append(unrounded_masters(prepared.candidate, options.filter, ""));
 
   Report report = summarise(
       {&prepared.reference, &prepared.candidate, &alignment, &limits, &measured, &outcomes});

@@ -59,7 +59,9 @@ double Floors::largest_sibling(const Key& gradient) const {
 double Floors::of_parameter(std::size_t pair) { return limits_.parameter_floor * rounding(pair); }
 
 double Floors::rounding(std::size_t pair) {
-  const std::optional<double> terms = terms_of(alignment_.pairs[pair].key, Size::made_of);
+  // Fed with the candidate's own dy, a module does not inherit how that was made.
+  const Size size = limits_.local ? Size::own : Size::made_of;
+  const std::optional<double> terms = terms_of(alignment_.pairs[pair].key, size);
   return terms ? limits_.tensors[pair].epsilon * *terms * unit() : 0;
 }
 

@@ -30,6 +30,7 @@ struct Outcome {
   bool equal = false;          // not one element differs
   std::string statistic;       // by which it was judged; "": the norm
   std::optional<Resolution> resolution;
+  std::optional<PooledTerm> pooled;
   std::array<double, kStatisticKinds> scores{};  // of each statistic that applies
   std::vector<Finding> findings;
 };

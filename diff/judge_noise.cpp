@@ -5,6 +5,7 @@
 #include <set>
 
 #include "diff/judging.hpp"
+#include "diff/statistics_tiles.hpp"
 #include "diff/tiles.hpp"
 
 namespace ttrace {
@@ -45,6 +46,7 @@ bool Judge::judge_noise(std::size_t i) {
   outcome.score = result.equal ? 0 : worst.score();
   outcome.statistic = std::string(name_of(worst.kind));
   outcome.resolution = result.resolution;
+  outcome.pooled = result.pooled;
   for (const Statistic& statistic : result.all) {
     double& score = outcome.scores.at(static_cast<std::size_t>(statistic.kind));
     score = std::max(score, statistic.score());
@@ -73,7 +75,7 @@ bool Judge::noise_of(const Pair& pair, StatisticsInput& input) const {
   if (!(activation || gradient) || key.module.empty()) return false;
   if (key.phase == Phase::grad && key.module == kRootModule) return false;
   if (element_count(pair.reference->shape) < 2 || !is_floating(pair.candidate->dtype)) return false;
-  if (!readable(*pair.candidate)) return false;
+  if (!readable_with_sums(*pair.candidate)) return false;
   const LogicalTensor& own = *pair.reference;
   input.reference = noise_->truth == nullptr ? &own : find_like(*noise_->truth, own, key);
   if (input.reference == nullptr || !readable(*input.reference)) return false;

@@ -9,13 +9,18 @@
 namespace ttrace {
 namespace {
 
+// Tensors of the model that one side lacks explain what comes after; gradients and states that one
+// side lacks may be explained by what comes before.
 int precedence(const Finding& finding) {
   switch (finding.kind) {
     case FindingKind::incomplete_trace:
       return 0;
     case FindingKind::missing:
     case FindingKind::unexpected:
-      return 1;
+      return finding.key.phase == Phase::backward || finding.key.phase == Phase::grad ||
+                     finding.key.phase == Phase::step
+                 ? 3
+                 : 1;
     case FindingKind::different_data:
       return 2;
     default:

@@ -13,6 +13,7 @@ namespace ttrace {
 namespace {
 
 constexpr std::uint64_t kSample = 65536;  // elements of each part
+constexpr double kNearFactor = 0.05;
 const double kWindow = std::exp2(1.0 / 20);
 
 std::string number(double value) {
@@ -133,7 +134,19 @@ Seed seed_of(const std::vector<double>& ratios, double tolerance,
   for (const double ratio : ratios) {
     if (std::fabs(ratio / seed.measured - 1) <= 4 * tolerance) ++seed.agreeing;
   }
-  if (seed.explained || 2 * seed.agreeing > seed.tensors) return seed;
+  if (seed.explained) return seed;
+  // One tensor that has a plain factor to the last digits shows that the loss is right: where the
+  // others depart from it is found later.
+  for (const double ratio : ratios) {
+    Seed exact = explain_seed(ratio, tolerance, factors);
+    if (!exact.explained || std::fabs(std::log(exact.factor / seed.measured)) > kNearFactor) {
+      continue;
+    }
+    exact.tensors = seed.tensors;
+    exact.agreeing = seed.agreeing;
+    return exact;
+  }
+  if (2 * seed.agreeing > seed.tensors) return seed;
   // Not one factor but many: that is no seed, it is an error that grows through the backward pass.
   const Seed nearest = explain_seed(seed.measured, kWindow - 1, factors);
   seed.factor = nearest.explained ? nearest.factor : 1;

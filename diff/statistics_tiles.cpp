@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "diff/convert.hpp"
+#include "diff/judge.hpp"
 #include "diff/parts.hpp"
 #include "diff/tiles.hpp"
 #include "libttrace/core/trouble.hpp"
@@ -48,6 +49,15 @@ std::uint64_t NoiseTile::skipped_in(std::uint64_t offset, std::uint64_t size) co
   const auto begin = skipped.begin() + static_cast<std::ptrdiff_t>(offset);
   return static_cast<std::uint64_t>(
       std::count(begin, begin + static_cast<std::ptrdiff_t>(size), std::uint8_t{1}));
+}
+
+bool readable_with_sums(const LogicalTensor& tensor) {
+  if (readable(tensor)) return true;
+  const bool only_sums = std::all_of(
+      tensor.problems.begin(), tensor.problems.end(),
+      [](const Finding& problem) { return problem.kind == FindingKind::partial_incomplete; });
+  return only_sums && !tensor.layout.partial.empty() && !tensor.shards.empty() &&
+         kept_of(tensor) == RecordKind::full && all_addends(tensor);
 }
 
 DoubleReader::DoubleReader(const LogicalTensor& tensor) : tensor_(&tensor) {

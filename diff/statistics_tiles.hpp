@@ -37,6 +37,9 @@ struct NoiseTile {
   [[nodiscard]] std::uint64_t skipped_in(std::uint64_t offset, std::uint64_t size) const;
 };
 
+// Whether DoubleReader can read it: all is there, though sums may still have to be made.
+[[nodiscard]] bool readable_with_sums(const LogicalTensor& tensor);
+
 // One tensor as doubles; where shards are addends, their sums.
 class DoubleReader {
  public:

@@ -27,7 +27,7 @@ MAY_INCLUDE = {
 THIRD_PARTY = {
     "hdf5.h": ("libttrace/h5", "libttrace/segment", "test/", "bench/"),
     "H5": ("libttrace/h5", "libttrace/segment", "test/", "bench/"),
-    "nlohmann/": ("libttrace/", "capture/writer", "diff/", "tools/", "test/", "bench/"),
+    "nlohmann/": ("libttrace/", "capture/writer", "diff/", "tolerance/", "tools/", "test/", "bench/"),
     "CLI/": ("tools/", "bench/"),
     "xxhash.h": ("libttrace/", "test/", "bench/"),
     "cuda": ("diff/", "capture/", "test/", "bench/"),

@@ -2,6 +2,9 @@
 // See diff_modes.hpp.
 #include "tools/diff_modes.hpp"
 
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "libttrace/core/trouble.hpp"
@@ -9,9 +12,25 @@
 namespace ttrace {
 namespace {
 
+// A command whose tensors nothing overwrites (a program on the C interface) computes its own ones,
+// which agree with themselves.
+void require_fed(const Trace& replay) {
+  for (const RankInfo& rank : replay.ranks()) {
+    char folder[32];
+    std::snprintf(folder, sizeof folder, "rank%05d", rank.rank);
+    std::ifstream file(replay.path() / folder / "rank.json");
+    const nlohmann::json document = nlohmann::json::parse(file, nullptr, false);
+    if (document.is_object() && document.value("fed", 0) > 0) continue;
+    throw Trouble("compare", replay.path().string(),
+                  "is called a replay, but rank " + std::to_string(rank.rank) +
+                      " was fed with nothing: the pack is not for this command, or it is no "
+                      "PyTorch program");
+  }
+}
+
 void require_replay_of(const Trace& replay, const Trace& candidate, const std::string& option) {
   const std::optional<std::string> of = replayed_run(replay);
-  if (of && *of == candidate.run_id()) return;
+  if (of && *of == candidate.run_id()) return require_fed(replay);
   throw Trouble(option, replay.path().string(),
                 (of ? "is a replay of another run than " : "is no replay of ") +
                     candidate.path().string() +
@@ -51,6 +70,7 @@ OpenTraces open_traces(const DiffTraces& paths) {
       Trace::open(paths.reference), Trace::open(paths.candidate), std::nullopt, false, {}, {}};
   const auto fed = replayed_run(traces.candidate);
   traces.local = fed && *fed == traces.reference.run_id();  // the candidate's command was fed
+  if (traces.local) require_fed(traces.candidate);
   if (replayed_run(traces.reference)) {
     require_replay_of(traces.reference, traces.candidate, "compare");
     traces.local = true;

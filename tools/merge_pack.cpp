@@ -9,9 +9,12 @@
 #include <string>
 
 #include "diff/backend.hpp"
+#include "diff/convert.hpp"
 #include "diff/parts.hpp"
 #include "diff/prepared.hpp"
 #include "diff/seed.hpp"
+#include "diff/statistics_tiles.hpp"
+#include "diff/tiles.hpp"
 #include "libttrace/core/trouble.hpp"
 #include "tolerance/bound.hpp"
 #include "tools/merge_order.hpp"
@@ -23,10 +26,30 @@ namespace {
 using nlohmann::json;
 
 // Collectives and second passes belong to a layout, not to the model.
-bool belongs(const LogicalTensor& tensor) {
-  const Phase phase = tensor.key.phase;
-  return phase != Phase::comm && phase != Phase::recompute && tensor.proved() &&
-         kept_of(tensor) == RecordKind::full;
+bool belongs(const Key& key) { return key.phase != Phase::comm && key.phase != Phase::recompute; }
+
+bool whole(const LogicalTensor& tensor) {
+  return tensor.proved() && kept_of(tensor) == RecordKind::full;
+}
+
+// What ranks have yet to add up, added up.
+void write_sum(const LogicalTensor& tensor, std::size_t index, PackWriter& pack,
+               const std::function<void(std::uint64_t)>& advance) {
+  constexpr std::uint64_t kTile = 65536;
+  const DType type = sum_type(tensor.dtype);
+  DoubleReader reader(tensor);
+  std::vector<double> sums;
+  std::vector<std::byte> bytes;
+  std::uint64_t at = 0;
+  for (const Box& box : tiles_of(tensor.shape, kTile)) {
+    reader.read(box, sums);
+    bytes.resize(sums.size() * size_of(type));
+    convert(DType::float64, reinterpret_cast<const std::byte*>(sums.data()), sums.size(), type,
+            bytes.data());
+    pack.write(index, at, bytes);
+    at += bytes.size();
+    advance(bytes.size());
+  }
 }
 
 class Packer {
@@ -55,7 +78,8 @@ class Packer {
     for (const auto& [key, tensor] : source.tensors) {
       const double scale = scale_for(key, seeds);
       if (request_.reshard && !add_cut(key, prepared.candidate)) continue;
-      if (belongs(tensor)) {
+      if (!belongs(key)) continue;
+      if (whole(tensor) || readable_with_sums(tensor)) {
         add_tensor(tensor, request_.reshard ? 1 / scale : scale, known);
       } else {
         result_.problems.insert(result_.problems.end(), tensor.problems.begin(),
@@ -69,10 +93,11 @@ class Packer {
     std::uint64_t done = 0;
     for (std::size_t i = 0; i < entries_.size(); ++i) {
       if (entries_[i].same_as != kOwnPayload) continue;
-      write_tensor(*tensors_[i], i, pack, [&](std::uint64_t bytes) {
+      const auto advance = [&](std::uint64_t bytes) {
         done += bytes;
         progress(done, result_.bytes);
-      });
+      };
+      (whole(*tensors_[i]) ? write_tensor : write_sum)(*tensors_[i], i, pack, advance);
     }
     pack.close();
     result_.tensors = entries_.size();
@@ -84,7 +109,7 @@ class Packer {
                   std::map<StorageId, std::size_t>& known) {
     PackEntry entry;
     entry.name = to_string(tensor.key);
-    entry.dtype = tensor.dtype;
+    entry.dtype = whole(tensor) ? tensor.dtype : sum_type(tensor.dtype);
     entry.shape = tensor.shape;
     entry.scale = scale;
     const auto [first, is_new] = known.emplace(storage_id(tensor), entries_.size());

@@ -104,6 +104,8 @@ class Agent:
     def end_iteration(self) -> None:
         if not self._silent:
             self._set({"modules": self.names.call_table()})
+            if self.replay is not None:
+                self._set({"fed": self.replay.overwritten})
             if self.recorder.estimate is not None:
                 self._set({"estimate_bytes": dict(self.recorder.estimate.bytes)})
             else:

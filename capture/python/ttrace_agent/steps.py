@@ -205,8 +205,9 @@ class Steps:
         root.values_recorded = self.iteration
         self._agent.guarded("tables", self._agent.describe, root)
         replay = self._agent.replay
-        if replay is not None and replay.is_cut:
-            replay.set_parameters(root)  # each layout draws its own, and the diff has seen these
+        # What a layout draws for itself, or has become of it since, is nothing to compare.
+        if replay is not None and (replay.is_cut or not replay.knows_state()):
+            replay.set_parameters(root)
         module = root.ref()
         if module is not None and self.iteration > 0 and adapters.gathers_late(module):
             self._agent.note("not recorded", "param", "parameters are gathered while the forward "
@@ -218,6 +219,9 @@ class Steps:
                 flags = abi.TRAINABLE if parameter.requires_grad else 0
                 self._write("param", info.name, "value", parameter, flags=flags,
                             raw_name=info.raw_name, layout=info.layout)
+        for stepped, target in self._targets.copies():
+            self._write("param", target.name, "master", stepped, raw_name=target.raw_name,
+                        layout=target.layout)
         if replay is not None:
             replay.set_parameters(root)
 

@@ -41,6 +41,14 @@ class Targets:
             self._agent.note("not recorded", "optimizer",
                              "it updates tensors that no module which was called holds")
 
+    def copies(self) -> Iterator[Tuple[Any, Target]]:
+        """The masters that frameworks keep beside parameters."""
+        self._master(None)
+        for main, _ in list(self._masters.values()):
+            target = self.find(main)
+            if target is not None and target.is_copy:
+                yield main, target
+
     def find(self, stepped: Any) -> Optional[Target]:
         info = self._agent.names.parameter(stepped)
         if info is not None:
