@@ -85,7 +85,6 @@ def told(report: Dict[str, Any]) -> Dict[str, Any]:
     own = [line for line in report["tensors"] if made_by_module(line["key"])]
     return {"verdict": report["verdict"], "message": report.get("message"),
             "first": first.get("key"), "first_score": first.get("score"),
-            "named": MODULE in (first.get("key") or "").split("/"),
             "findings": len(findings),
             "elsewhere": sum(line["score"] > 1 for line in report["tensors"]
                              if not made_by_module(line["key"])),
@@ -151,7 +150,9 @@ def differs(answer: Dict[str, Any]) -> bool:
 
 
 def named(answer: Dict[str, Any]) -> bool:
-    return differs(answer) and answer["named"]
+    """The module is the first, or a parameter of it."""
+    return differs(answer) and any(f"{word}.".startswith(MODULE + ".")
+                                   for word in (answer["first"] or "").split("/"))
 
 
 def over(answer: Dict[str, Any]) -> bool:
@@ -224,7 +225,7 @@ def problems(rows: List[Measured]) -> List[str]:
             place = f"{row.precision}, {mode}, K {row.k or 'none'}: {answer['verdict']}, first " \
                     f"{answer['first']}"
             healthy = row.k == HEALTHY and answer["verdict"] != "same"
-            elsewhere = mode in ("own", "local") and differs(answer) and not answer["named"]
+            elsewhere = mode in ("own", "local") and differs(answer) and not named(answer)
             if healthy or elsewhere:
                 wrong.append(place)
     for precision, mine in by_precision(rows).items():

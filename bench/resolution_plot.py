@@ -11,7 +11,7 @@ from typing import Callable, Dict, List, Tuple
 Curve = Dict[int, float]  # K -> score
 
 WIDTH, HEIGHT = 420, 320  # of a panel
-LEFT, RIGHT, TOP, BOTTOM = 56, 12, 34, 48  # its margins
+LEFT, RIGHT, TOP, BOTTOM = 56, 20, 34, 48  # its margins
 STYLES = {  # mode -> colour, marker
     "bound": ("#b2182b", "square"),
     "envelope": ("#e08214", "diamond"),
@@ -20,7 +20,7 @@ STYLES = {  # mode -> colour, marker
 }
 SHAPES = {"square": "M-3 -3h6v6h-6z", "diamond": "M0 -4.2l4.2 4.2l-4.2 4.2l-4.2 -4.2z",
           "triangle": "M0 -4l4 7h-8z", "circle": "M-3 0a3 3 0 1 0 6 0a3 3 0 1 0 -6 0z"}
-LEAST = 1e-3  # scores below are drawn there
+LEAST = 1e-2  # scores below are drawn there
 
 
 class Panel:

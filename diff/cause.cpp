@@ -7,7 +7,7 @@
 #include <map>
 #include <set>
 
-#include "diff/sums.hpp"
+#include "diff/parts.hpp"
 #include "diff/tiles.hpp"
 
 namespace ttrace {
@@ -46,7 +46,10 @@ Causes causes_of(Suspect& suspect) {
   narrow(suspect);
   const bool sized = note(find_zeros(suspect)) || (!suspect.update && note(find_factor(suspect)));
   note(find_share(suspect));
-  if (!can_read(*suspect.pair->reference) || !can_read(*suspect.pair->candidate)) return causes;
+  const Values reference(*suspect.pair->reference), candidate(*suspect.pair->candidate);
+  if (!reference.readable() || !candidate.readable()) return causes;
+  suspect.reference = &reference;
+  suspect.candidate = &candidate;
   const bool copied =
       !sized && (note(find_origin(suspect)) || (!suspect.update && note(find_order(suspect))));
   for (Cause& cause : find_places(suspect, sized || copied || suspect.update)) {
@@ -57,8 +60,36 @@ Causes causes_of(Suspect& suspect) {
 
 }  // namespace
 
-bool can_read(const LogicalTensor& tensor) {
-  return tensor.layout.partial.empty() && readable(tensor);
+Values::Values(const LogicalTensor& tensor) : tensor_(&tensor) {
+  if (tensor.layout.partial.empty()) {
+    readable_ = ttrace::readable(tensor);
+    return;
+  }
+  if (!all_addends(tensor)) return;
+  for (const Source& source : sources_of(tensor)) {
+    addends_.resize(std::max(addends_.size(), source.shards.size()),
+                    {tensor.key, tensor.dtype, tensor.shape, {}, {}, {}});
+    for (std::size_t i = 0; i < source.shards.size(); ++i) {
+      addends_[i].shards.push_back(*source.shards[i]);
+    }
+  }
+  readable_ = !addends_.empty() && std::all_of(addends_.begin(), addends_.end(), ttrace::readable);
+}
+
+void Values::read(const Box& box, std::vector<double>& out) const {
+  if (addends_.empty()) return read_doubles(*tensor_, box, out);
+  out.assign(volume(box), 0.0);
+  std::vector<double> addend;
+  for (const LogicalTensor& tensor : addends_) {
+    read_doubles(tensor, box, addend);
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] += addend[i];
+  }
+}
+
+double Values::at(const Shape& position) const {
+  std::vector<double> value;
+  read({position, Shape(position.size(), 1)}, value);
+  return value.at(0);
 }
 
 std::string percent(double share) {

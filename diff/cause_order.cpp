@@ -74,7 +74,7 @@ class Orders {
       : suspect_(suspect),
         region_(std::move(region)),
         where_(std::move(where)),
-        sample_(sample_of(*suspect.pair, region_, suspect.scale, suspect.limit)) {}
+        sample_(sample_of(suspect, region_)) {}
 
   std::optional<Cause> run() {
     for (std::size_t dim = 0; dim < region_.count.size(); ++dim) {
@@ -91,7 +91,7 @@ class Orders {
       std::optional<Shape> from = move(std::move(inside));
       if (!from) return std::nullopt;
       for (std::size_t dim = 0; dim < at.size(); ++dim) (*from)[dim] += region_.start[dim];
-      return element(*suspect_.pair->reference, *from);
+      return suspect_.reference->at(*from);
     };
   }
 
@@ -150,7 +150,7 @@ class Orders {
     const std::vector<Shape> positions = positions_in(box, kOfBlock);
     std::vector<double> values;
     for (const Shape& at : positions) {
-      values.push_back(suspect_.scale * element(*suspect_.pair->candidate, at));
+      values.push_back(suspect_.scale * suspect_.candidate->at(at));
     }
     for (std::uint64_t i = 0; i < count; ++i) {
       const std::uint64_t from = (block + i) % count;
@@ -158,7 +158,7 @@ class Orders {
       const Lookup there = [&](const Shape& at) {
         Shape moved = at;
         moved[dim] = moved[dim] - block * length + from * length;
-        return element(*suspect_.pair->reference, moved);
+        return suspect_.reference->at(moved);
       };
       if (agree(positions, values, there, suspect_.limit, sample_.size)) return from;
     }

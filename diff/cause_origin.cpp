@@ -18,9 +18,7 @@ constexpr std::size_t kMostOthers = 64;  // of each kind
 class Origins {
  public:
   explicit Origins(const Suspect& suspect)
-      : suspect_(suspect),
-        key_(suspect.pair->key),
-        sample_(sample_of(*suspect.pair, suspect.region, suspect.scale, suspect.limit)) {
+      : suspect_(suspect), key_(suspect.pair->key), sample_(sample_of(suspect, suspect.region)) {
     if (suspect.update) sample_.limit = 0;  // near its value before the step it is in any case
   }
 
@@ -49,14 +47,12 @@ class Origins {
     return found == side(own).tensors.end() ? nullptr : &found->second;
   }
 
-  [[nodiscard]] bool comparable(const LogicalTensor& other) const {
-    return other.shape == suspect_.pair->candidate->shape && can_read(other);
-  }
-
   // An equal tensor is better than a near one, and an earlier kind than a later one.
   void try_other(const LogicalTensor& other, double scale, const std::string& what) {
-    if (settled_ || !comparable(other)) return;
-    const auto found = fit(sample_, [&](const Shape& at) { return scale * element(other, at); });
+    if (settled_ || other.shape != suspect_.pair->candidate->shape) return;
+    const Values values(other);
+    if (!values.readable()) return;
+    const auto found = fit(sample_, [&](const Shape& at) { return scale * values.at(at); });
     if (!found || (best_ && !found->equal)) return;
     settled_ = found->equal;
     best_ = {"the candidate is " + suspect_.where + what, fit_text(*found), is_guess(*found)};
@@ -65,10 +61,12 @@ class Origins {
   // What is so in the reference, too, is no mistake: identities, tied parameters, no clipping.
   [[nodiscard]] bool so_in_reference(const Key& key) const {
     const LogicalTensor* other = find(false, key);
-    if (other == nullptr || !comparable(*other)) return false;
-    return agree(
-        sample_.positions, sample_.reference,
-        [other](const Shape& at) { return element(*other, at); }, sample_.limit, sample_.size);
+    if (other == nullptr || other->shape != suspect_.pair->candidate->shape) return false;
+    const Values values(*other);
+    return values.readable() &&
+           agree(
+               sample_.positions, sample_.reference,
+               [&values](const Shape& at) { return values.at(at); }, sample_.limit, sample_.size);
   }
 
   void try_either(bool own, const Key& key, const std::string& what) {
@@ -199,7 +197,8 @@ std::optional<Cause> find_missing_reduction(const Suspect& suspect) {
   const Pair& pair = *suspect.pair;
   if (!has_problem(*pair.candidate, FindingKind::replica_conflict)) return std::nullopt;
   const std::optional<LogicalTensor> sum = as_sum(*pair.candidate);
-  if (!sum || !can_read(*pair.reference) || kept_of(*sum) != RecordKind::full) return std::nullopt;
+  if (!sum || !Values(*pair.reference).readable() || kept_of(*sum) != RecordKind::full)
+    return std::nullopt;
   const auto count = static_cast<double>(addends_of(*sum));
   for (const bool mean : {false, true}) {
     const double scale = suspect.scale / (mean ? count : 1);

@@ -99,8 +99,8 @@ class Places {
     std::uint64_t flat = 0;
     std::vector<double> reference, candidate;
     for (const Box& box : tiles_of(shape_, kTile)) {
-      read_doubles(*suspect_.pair->reference, box, reference);
-      read_doubles(*suspect_.pair->candidate, box, candidate);
+      suspect_.reference->read(box, reference);
+      suspect_.candidate->read(box, candidate);
       for (std::size_t i = 0; i < reference.size(); ++i) add(flat++, reference[i], candidate[i]);
     }
   }

@@ -5,9 +5,6 @@
 #include <cmath>
 #include <set>
 
-#include "diff/judge.hpp"
-#include "diff/tiles.hpp"
-
 namespace ttrace {
 namespace {
 
@@ -36,12 +33,6 @@ Shape position_at(std::uint64_t flat, const Box& box) {
 
 }  // namespace
 
-double element(const LogicalTensor& tensor, const Shape& position) {
-  std::vector<double> value;
-  read_doubles(tensor, {position, Shape(position.size(), 1)}, value);
-  return value.at(0);
-}
-
 std::vector<Shape> positions_in(const Box& box, std::uint64_t count) {
   const std::uint64_t all = volume(box);
   std::vector<Shape> positions;
@@ -52,13 +43,13 @@ std::vector<Shape> positions_in(const Box& box, std::uint64_t count) {
   return positions;
 }
 
-Sample sample_of(const Pair& pair, const Box& region, double scale, double limit) {
+Sample sample_of(const Suspect& suspect, const Box& region) {
   Sample sample;
   sample.positions = positions_in(region, kSampled);
-  sample.limit = limit;
+  sample.limit = suspect.limit;
   for (const Shape& position : sample.positions) {
-    sample.candidate.push_back(scale * element(*pair.candidate, position));
-    sample.reference.push_back(element(*pair.reference, position));
+    sample.candidate.push_back(suspect.scale * suspect.candidate->at(position));
+    sample.reference.push_back(suspect.reference->at(position));
     sample.size += sample.candidate.back() * sample.candidate.back();
   }
   sample.size = std::sqrt(sample.size / static_cast<double>(sample.positions.size()));

@@ -8,11 +8,9 @@
 #include <optional>
 #include <vector>
 
-#include "diff/align.hpp"
+#include "diff/cause.hpp"
 
 namespace ttrace {
-
-[[nodiscard]] double element(const LogicalTensor& tensor, const Shape& position);
 
 // Positions in `box`, the same ones each time; all of it when it has no more than `count`.
 [[nodiscard]] std::vector<Shape> positions_in(const Box& box, std::uint64_t count);
@@ -25,7 +23,7 @@ struct Sample {
   double size = 0;                // RMS of the candidate's
 };
 
-[[nodiscard]] Sample sample_of(const Pair& pair, const Box& region, double scale, double limit);
+[[nodiscard]] Sample sample_of(const Suspect& suspect, const Box& region);
 
 // The value that should be at a position if an explanation is right; nullopt: it says nothing
 // there.

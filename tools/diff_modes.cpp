@@ -2,30 +2,22 @@
 // See diff_modes.hpp.
 #include "tools/diff_modes.hpp"
 
-#include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "libttrace/core/trouble.hpp"
+#include "tools/fed.hpp"
 
 namespace ttrace {
 namespace {
 
-// A command whose tensors nothing overwrites (a program on the C interface) computes its own ones,
-// which agree with themselves.
 void require_fed(const Trace& replay) {
-  for (const RankInfo& rank : replay.ranks()) {
-    char folder[32];
-    std::snprintf(folder, sizeof folder, "rank%05d", rank.rank);
-    std::ifstream file(replay.path() / folder / "rank.json");
-    const nlohmann::json document = nlohmann::json::parse(file, nullptr, false);
-    if (document.is_object() && document.value("fed", 0) > 0) continue;
-    throw Trouble("compare", replay.path().string(),
-                  "is called a replay, but rank " + std::to_string(rank.rank) +
-                      " was fed with nothing: the pack is not for this command, or it is no "
-                      "PyTorch program");
-  }
+  const std::optional<std::int32_t> rank = unfed_rank(replay);
+  if (!rank) return;
+  throw Trouble("compare", replay.path().string(),
+                "is called a replay, but rank " + std::to_string(*rank) +
+                    " was fed with nothing: the pack is not for this command, or it is no PyTorch "
+                    "program");
 }
 
 void require_replay_of(const Trace& replay, const Trace& candidate, const std::string& option) {

@@ -10,6 +10,7 @@
 
 #include "libttrace/core/trouble.hpp"
 #include "tools/cli.hpp"
+#include "tools/fed.hpp"
 #include "tools/verify_documents.hpp"
 #include "tools/verify_folder.hpp"
 #include "tools/verify_options.hpp"
@@ -141,6 +142,11 @@ class Verification {
     try {
       const std::string pack = runner_.run(plan_.pack(index, reference_, candidate_id)).id;
       const std::string own = runner_.run(plan_.replay(index, false, pack)).id;
+      if (unfed_rank(Trace::open(plan_.folder(index) / "own.trace"))) {
+        return not_applicable(
+            "this command cannot be fed (it is no PyTorch program), so the "
+            "limits are those of a run end to end, which are weak");
+      }
       std::string high;
       if (!options_.reference_high.empty()) high = runner_.run(plan_.replay(index, true, pack)).id;
       return compare(plan_.local(index, candidate_id, own, high));

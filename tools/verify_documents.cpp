@@ -102,7 +102,7 @@ class Suites {
 };
 
 void add_candidate(Suites& suites, const CandidateResult& result) {
-  suites.add(result.name + " local", result.local);
+  if (result.local.applies) suites.add(result.name + " local", result.local);
   suites.add(result.name + " end to end", result.end_to_end);
 }
 

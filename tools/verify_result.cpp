@@ -73,7 +73,14 @@ Comparison no_comparison(const std::string& why) {
   return comparison;
 }
 
+Comparison not_applicable(const std::string& why) {
+  Comparison comparison = no_comparison(why);
+  comparison.applies = false;
+  return comparison;
+}
+
 Verdict CandidateResult::verdict() const {
+  if (!local.applies) return end_to_end.verdict;
   for (const Verdict verdict : {Verdict::differs, Verdict::trouble}) {
     if (local.verdict == verdict || end_to_end.verdict == verdict) return verdict;
   }
@@ -81,7 +88,7 @@ Verdict CandidateResult::verdict() const {
 }
 
 const Comparison& CandidateResult::decisive() const {
-  return local.verdict == verdict() ? local : end_to_end;
+  return local.applies && local.verdict == verdict() ? local : end_to_end;
 }
 
 }  // namespace ttrace

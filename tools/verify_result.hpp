@@ -24,6 +24,7 @@ struct Comparison {
   double smallest_limit = 0, largest_limit = 0;
   std::uint64_t compared = 0, expected = 0;
   std::string json, text, junit;  // the documents; "" when there are none
+  bool applies = true;            // false: it cannot be made, and its verdict does not count
 
   [[nodiscard]] std::string place() const;  // "`embedding` (forward, output.0)"
   // Something is there or is not, rather than computed wrongly in a place.
@@ -33,6 +34,8 @@ struct Comparison {
 // From the files that a comparison step left.
 [[nodiscard]] Comparison read_comparison(const std::vector<std::filesystem::path>& outputs);
 [[nodiscard]] Comparison no_comparison(const std::string& why);
+// For programs that cannot be fed.
+[[nodiscard]] Comparison not_applicable(const std::string& why);
 
 struct CandidateResult {
   std::string name;

@@ -42,7 +42,10 @@ class Megatron(CaptureTest):
         return cls.capture(name, SCRIPT, *SMALL, *arguments, ranks=ranks, options=start)[0]
 
     def assert_same_keys(self, found):
-        self.assertEqual(sorted(self.one.keys() ^ found.keys()), [])
+        """A stage receives what no module of it returned, so it records that gradient as well."""
+        odd = self.one.keys() ^ found.keys()
+        self.assertEqual(sorted(key for key in odd if "/grad_input." not in key), [])
+        self.assertEqual({key for key in odd if key in self.one.keys()}, set())
 
     def assert_same_values(self, found, *phases, but=()):
         """All copies are the one rank's tensor."""

@@ -30,6 +30,7 @@ MODEL = ["--iters", "1", "--layers", "2", "--hidden", "32", "--heads", "2", "--s
 LIMIT_SECONDS = 120
 RANK_VARIABLES = ("RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 STEPS = 6  # one candidate, no --reference-high
+UNFED_STEPS = 5  # of a program on the C interface, which cannot be replayed
 
 
 def environment(**more):
@@ -217,9 +218,9 @@ class Steps(Verify):
         self.run_steps(CLIENT, CLIENT, expected=0)
         (self.folder / self.out / "candidate/candidate.trace/rank00000/it000000.h5").unlink()
         done = self.run_steps(CLIENT, CLIENT, expected=0)
-        self.assertEqual(list(self.steps(done).values()), [True] + [False] * (STEPS - 1))
+        self.assertEqual(list(self.steps(done).values()), [True] + [False] * (UNFED_STEPS - 1))
         done = self.run_steps(CLIENT, CLIENT, "--fresh", expected=0)
-        self.assertEqual(list(self.steps(done).values()), [False] * STEPS)
+        self.assertEqual(list(self.steps(done).values()), [False] * UNFED_STEPS)
 
     def test_a_file_that_the_command_writes_is_no_input(self):
         for cached in (False, True):
@@ -263,6 +264,11 @@ class Steps(Verify):
         done = self.run_steps("sleep 60; true", CLIENT, "--timeout", "1", expected=2)
         self.assertIn("was ended after 1 s", done.stderr)
 
+    def test_a_program_that_cannot_be_fed_is_judged_end_to_end(self):
+        done = self.run_steps(CLIENT, CLIENT, expected=0)
+        self.assertIn("this command cannot be fed", done.stdout)
+        self.assertIn("weak", done.stdout)
+
     def test_signals_end_the_command_and_the_next_run_goes_on(self):
         pid_file = self.folder / "pid"
         waiting = f"{CLIENT}; echo $$ > {pid_file}; exec sleep 60"
@@ -281,7 +287,7 @@ class Steps(Verify):
                 self.assertIn("start ttrace-verify again to go on", errors)
                 self.assertFalse(os.path.exists(f"/proc/{pid_file.read_text().strip()}"))
         done = self.run_steps(CLIENT, CLIENT, expected=0)
-        self.assertEqual(list(self.steps(done).values()), [True] + [False] * (STEPS - 1))
+        self.assertEqual(list(self.steps(done).values()), [True] + [False] * (UNFED_STEPS - 1))
 
     def test_two_at_once_in_a_folder_are_refused_and_so_are_other_peoples_files(self):
         (self.folder / "mine").mkdir()

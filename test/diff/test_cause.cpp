@@ -303,6 +303,31 @@ TEST_CASE("float16 and TF32 are told from each other by their range") {
   CHECK(says(causes_between(large, rounded(large)), "gone through TF32"));
 }
 
+TEST_CASE("where ranks hold addends, their sums are looked at") {
+  // As an embedding whose vocabulary is cut: each row comes from one rank, the other has zeros.
+  const Tensor whole = random_tensor({16, 8}, 1);
+  const auto causes = [&](std::uint64_t lost) {
+    StepTrace reference;
+    reference.add(kOutput, whole);
+    return causes_of(compare_runs(reference, {
+      {{"tp", 2}}, [&](TraceBuilder& builder) {
+        for (std::int32_t rank = 0; rank < 2; ++rank) {
+          Tensor mine = whole;
+          for (std::uint64_t i = 0; i < 128; ++i) {
+            const bool own = i / 8 % 2 == (rank == 1);
+            if (!own || i / 8 == lost) mine.values[i] = 0;
+          }
+          const char *layout = R"({"dims":"- - partial(tp)", "shape" : [ 16, 8 ]
+        })";
+                                                  add_to(builder, rank, kOutput, mine, layout);
+      }
+                                              }}),
+                     kOutput);
+};
+CHECK(says(causes(5), "row 5 is zero in the candidate only"));
+CHECK(causes(16).empty());
+}
+
 // ---- order ----
 
 TEST_CASE("blocks in another order are told by that order") {

@@ -205,8 +205,9 @@ class Steps:
         root.values_recorded = self.iteration
         self._agent.guarded("tables", self._agent.describe, root)
         replay = self._agent.replay
-        # What a layout draws for itself, or has become of it since, is nothing to compare.
-        if replay is not None and (replay.is_cut or not replay.knows_state()):
+        # What a layout draws for itself is nothing to compare, and what became of it unseen.
+        drawn = replay is not None and replay.is_cut and self.iteration == 0
+        if drawn or (replay is not None and not replay.knows_state()):
             replay.set_parameters(root)
         module = root.ref()
         if module is not None and self.iteration > 0 and adapters.gathers_late(module):
