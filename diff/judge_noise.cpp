@@ -24,6 +24,11 @@ const LogicalTensor* find_like(const LogicalTensors& tensors, const LogicalTenso
   return fits ? &found->second : nullptr;
 }
 
+// "1 + 4.77e-07": the digits that matter are behind the zeros.
+std::string one_and(double deviation) {
+  return std::string("1 ") + (deviation < 0 ? "- " : "+ ") + short_number(std::fabs(deviation));
+}
+
 }  // namespace
 
 LogicalTensors tensors_like(const Trace& trace, std::int64_t iteration,
@@ -61,8 +66,8 @@ bool Judge::judge_noise(std::size_t i) {
       "noise", short_number(result.relative_noise) + " of the tensor's norm; the error is " +
                    short_number(result.error / result.relative_noise) + " times that");
   if (std::fabs(result.factor - 1) > 3 * result.factor_error) {
-    finding.evidence.emplace_back("common factor", std::to_string(result.factor) + " +- " +
-                                                       short_number(result.factor_error));
+    finding.evidence.emplace_back(
+        "common factor", one_and(result.factor - 1) + " +- " + short_number(result.factor_error));
   }
   return true;
 }

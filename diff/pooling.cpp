@@ -2,6 +2,7 @@
 // See pooling.hpp; statistics.hpp has the formula.
 #include "diff/pooling.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <tuple>
@@ -18,6 +19,16 @@ struct Pool {
   const Key* first = nullptr;
   bool found_already = false;
 };
+
+// One block with a large factor of its own is no factor of all: without the largest term the pool
+// must exceed its limit still.
+bool carried_by_all(std::vector<PooledTerm> terms, const StatisticLimits& limits) {
+  terms.erase(std::max_element(terms.begin(), terms.end(),
+                               [](const PooledTerm& one, const PooledTerm& other) {
+                                 return std::fabs(one.z) < std::fabs(other.z);
+                               }));
+  return std::fabs(pooled(terms, limits)) > limits.pooled;
+}
 
 }  // namespace
 
@@ -37,7 +48,7 @@ std::vector<Finding> pooled_findings(const Alignment& alignment,
   for (const auto& [name, pool] : pools) {
     if (pool.terms.size() < kFewestBlocks || pool.found_already) continue;
     const double z = pooled(pool.terms, limits);
-    if (!(std::fabs(z) > limits.pooled)) continue;
+    if (!(std::fabs(z) > limits.pooled) || !carried_by_all(pool.terms, limits)) continue;
     double effect = 0;
     for (const PooledTerm& term : pool.terms) effect += term.effect;
     effect /= static_cast<double>(pool.terms.size());

@@ -255,10 +255,14 @@ class Judgement {
     const double left = square(norm.limit) - square(norm.value);
     resolution.norm = relative(std::sqrt(std::max(0.0, left)) * input_.gain * level_.sigma);
     result_.factor_error = factor_noise();
-    const double surely =
-        limit(local_ ? StatisticKind::scale : StatisticKind::ensemble_scale, sums_.count) *
-        result_.factor_error;
-    if (local_) {
+    const double certain =
+        limit(local_ ? StatisticKind::scale : StatisticKind::ensemble_scale, sums_.count);
+    const double surely = certain * result_.factor_error;
+    // An error that is nothing but a factor has z = sqrt(N / 3) (normal values): with few elements
+    // not even that is above the limit.
+    if (local_ && static_cast<double>(sums_.count) <= 3 * certain * certain) {
+      resolution.factor.reset();
+    } else if (local_) {
       resolution.factor = std::max(surely, least_factor());
     } else if (input_.noise.size() >= limits_.ensemble) {
       resolution.factor = std::max(surely, limits_.least_effect);

@@ -369,7 +369,9 @@ class Twin:
         value, limit, _ = self.all["norm"]
         result = {"norm": math.sqrt(max(0.0, limit ** 2 - value ** 2)) * case.gain * self.sigma /
                   relative}
-        if self.local:
+        if self.local and self.count <= 3 * (7 * self.fine) ** 2:
+            result["factor"] = None  # z = sqrt(N / 3) at most
+        elif self.local:
             result["factor"] = max(7 * self.fine * self.factor_error, 0.4 * self.nu, 2.0 ** -22)
         elif len(self.n) >= 8:
             result["factor"] = max(10 * self.fine * self.factor_error, 2.0 ** -22)

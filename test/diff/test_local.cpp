@@ -145,6 +145,10 @@ TEST_CASE("a factor that each layer hides shows in all of them together") {
   std::vector<PooledTerm> opposed = same;
   for (std::size_t i = 0; i < opposed.size(); i += 2) opposed[i] = {-2.5, -0.001, 0.005};
   CHECK(pooled_over(opposed).empty());
+  // One block's own.
+  std::vector<PooledTerm> single(9, {0.1, 0.00001, 0.005});
+  single[4] = {30, 0.01, 0.005};
+  CHECK(pooled_over(single).empty());
   // Certain, but of no size: less than 0.08 of the noise.
   CHECK(pooled_over(std::vector<PooledTerm>(9, {2.5, 0.0003, 0.005})).empty());
   CHECK(pooled_over(std::vector<PooledTerm>(2, {5, 0.001, 0.005})).empty());
