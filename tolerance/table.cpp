@@ -139,7 +139,13 @@ Limits envelope_limits(const Alignment& alignment, const Flow& flow, const Limit
     TensorLimit& limit = limits.tensors[i];
     if (!is_floating(pair.reference->dtype)) continue;
     if (pair.key.phase == Phase::param && pair.key.iteration == 0) continue;  // equal
-    const auto entry = table.tensors.find(to_string(pair.key));
+    // An update is judged relative to itself, which is as uncertain as its gradient.
+    Key noisy = pair.key;
+    if (limit.rule == Rule::update) {
+      noisy.phase = Phase::grad;
+      noisy.slot = "reduced";
+    }
+    const auto entry = table.tensors.find(to_string(noisy));
     if (entry == table.tensors.end()) continue;  // the bound is all that is known
     if (limit.rule == Rule::equal) limit.rule = Rule::relative;
     const std::uint64_t count = element_count(pair.reference->shape);
