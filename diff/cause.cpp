@@ -33,28 +33,62 @@ void narrow(Suspect& suspect) {
   }
 }
 
-Causes causes_of(Suspect& suspect) {
-  Causes causes;
-  const auto note = [&causes](std::optional<Cause> cause) {
-    if (cause) causes.push_back(std::move(*cause));
-    return cause.has_value();
-  };
-  note(find_missing_reduction(suspect));
-  const Metrics& total = suspect.metrics->total;
-  if (suspect.metrics->evidence != Evidence::read || total.unequal == 0) return causes;
-  if (total.nonfinite_mismatch > 0) return causes;
-  narrow(suspect);
-  const bool sized = note(find_zeros(suspect)) || (!suspect.update && note(find_factor(suspect)));
-  note(find_share(suspect));
-  const Values reference(*suspect.pair->reference), candidate(*suspect.pair->candidate);
-  if (!reference.readable() || !candidate.readable()) return causes;
+// What this rank alone holds, if that is all of the tensor.
+std::optional<LogicalTensor> copy_on(const LogicalTensor& tensor, std::int32_t rank) {
+  LogicalTensor copy{tensor.key, tensor.dtype, tensor.shape, tensor.layout, {}, {}};
+  std::uint64_t count = 0;
+  for (const PlacedShard& placed : tensor.shards) {
+    if (placed.shard.rank != rank) continue;
+    copy.shards.push_back(placed);
+    copy.shards.back().copy = false;
+    for (const Piece& piece : placed.pieces) count += volume(piece.global);
+  }
+  return count == element_count(tensor.shape) ? std::optional<LogicalTensor>(std::move(copy))
+                                              : std::nullopt;
+}
+
+// Steps that read. `sized`: what the sums show explains the error.
+void read_causes(Suspect& suspect, const LogicalTensor& mine, bool sized, Causes& causes) {
+  const Values reference(*suspect.pair->reference), candidate(mine);
+  if (!reference.readable() || !candidate.readable()) return;
   suspect.reference = &reference;
   suspect.candidate = &candidate;
-  const bool copied =
-      !sized && (note(find_origin(suspect)) || (!suspect.update && note(find_order(suspect))));
-  for (Cause& cause : find_places(suspect, sized || copied || suspect.update)) {
-    causes.push_back(std::move(cause));
+  std::optional<Cause> other;
+  if (!sized) other = find_origin(suspect);
+  if (!sized && !other && !suspect.update) other = find_order(suspect);
+  const bool explained = sized || other || suspect.update;
+  if (other) causes.push_back(std::move(*other));
+  for (Cause& cause : find_places(suspect, explained)) causes.push_back(std::move(cause));
+}
+
+// Of copies that differ, the first that is beyond the limit where others are not.
+Causes causes_of_copy(Suspect& suspect, std::int32_t rank) {
+  Causes causes;
+  const std::optional<LogicalTensor> copy = copy_on(*suspect.pair->candidate, rank);
+  if (!copy) return causes;
+  suspect.region = {Shape(copy->shape.size(), 0), copy->shape};
+  read_causes(suspect, *copy, false, causes);
+  for (Cause& cause : causes) cause.what = "on rank " + std::to_string(rank) + ": " + cause.what;
+  return causes;
+}
+
+Causes causes_of(Suspect& suspect, const Finding& finding) {
+  const Metrics& total = suspect.metrics->total;
+  const bool read = suspect.metrics->evidence == Evidence::read && total.nonfinite_mismatch == 0;
+  if (std::optional<Cause> cause = find_missing_reduction(suspect)) return {*cause};
+  if (!read) return {};
+  if (finding.kind == FindingKind::replica_conflict && !finding.ranks.empty()) {
+    return causes_of_copy(suspect, finding.ranks.front());
   }
+  Causes causes;
+  if (total.unequal == 0) return causes;
+  narrow(suspect);
+  std::optional<Cause> size = find_zeros(suspect);
+  if (!size && !suspect.update) size = find_factor(suspect);
+  const bool sized = size.has_value();
+  if (size) causes.push_back(std::move(*size));
+  if (std::optional<Cause> share = find_share(suspect)) causes.push_back(std::move(*share));
+  read_causes(suspect, *suspect.pair->candidate, sized, causes);
   return causes;
 }
 
@@ -121,7 +155,7 @@ void add_causes(const JudgeInput& input, const std::vector<Outcome>& outcomes,
       const Rule rule = input.limits->tensors[i].rule;
       suspect.update = rule == Rule::update || rule == Rule::step;
       suspect.limit = rule == Rule::equal ? 0 : outcomes[i].limit;
-      entry.causes = causes_of(suspect);
+      entry.causes = causes_of(suspect, entry.finding);
       if (done.size() == kExplained) return;
     }
   }

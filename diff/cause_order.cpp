@@ -47,9 +47,20 @@ std::optional<std::pair<std::size_t, std::size_t>> swapped(const Order& order) {
   return std::pair{moved[0], moved[1]};
 }
 
+// A block that is there more than once; nullopt when each is there once.
+std::optional<std::uint64_t> repeated(Order order) {
+  std::sort(order.begin(), order.end());
+  const auto found = std::adjacent_find(order.begin(), order.end());
+  return found == order.end() ? std::nullopt : std::optional<std::uint64_t>(*found);
+}
+
 std::string order_text(const Order& order, std::uint64_t length, std::size_t dim) {
   const std::uint64_t count = order.size();
   const std::string blocks = std::to_string(count) + " equal blocks" + along(dim);
+  if (const auto block = repeated(order)) {
+    return "with block " + std::to_string(*block) + " of " + blocks +
+           " again where another belongs";
+  }
   if (count == 2) return "with the two halves" + along(dim) + " swapped";
   if (is_rolled(order)) {
     // Block 0 of the reference is where order[b] is 0.
@@ -140,7 +151,7 @@ class Orders {
     return moved ? std::optional<Order>(std::move(order)) : std::nullopt;
   }
 
-  // Its own place first, should several hold the same.
+  // Its own place first, should several hold the same; one that is found already comes last.
   [[nodiscard]] std::optional<std::uint64_t> find_block(std::size_t dim, std::uint64_t block,
                                                         std::uint64_t count, std::uint64_t length,
                                                         const std::vector<bool>& taken) const {
@@ -152,15 +163,17 @@ class Orders {
     for (const Shape& at : positions) {
       values.push_back(suspect_.scale * suspect_.candidate->at(at));
     }
-    for (std::uint64_t i = 0; i < count; ++i) {
-      const std::uint64_t from = (block + i) % count;
-      if (taken[from]) continue;
-      const Lookup there = [&](const Shape& at) {
-        Shape moved = at;
-        moved[dim] = moved[dim] - block * length + from * length;
-        return suspect_.reference->at(moved);
-      };
-      if (agree(positions, values, there, suspect_.limit, sample_.size)) return from;
+    for (const bool again : {false, true}) {
+      for (std::uint64_t i = 0; i < count; ++i) {
+        const std::uint64_t from = (block + i) % count;
+        if (taken[from] != again) continue;
+        const Lookup there = [&](const Shape& at) {
+          Shape moved = at;
+          moved[dim] = moved[dim] - block * length + from * length;
+          return suspect_.reference->at(moved);
+        };
+        if (agree(positions, values, there, suspect_.limit, sample_.size)) return from;
+      }
     }
     return std::nullopt;
   }

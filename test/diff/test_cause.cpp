@@ -59,12 +59,12 @@ std::vector<Cause> causes_between(const Tensor& theirs, const Tensor& mine,
 
 using Mesh = std::vector<std::pair<std::string, std::uint64_t>>;
 
-struct Run {
+struct Ranks {
   Mesh mesh;
   std::function<void(TraceBuilder&)> fill;
 };
 
-Report compare_runs(const StepTrace& reference, const Run& run) {
+Report compare_runs(const StepTrace& reference, const Ranks& run) {
   TraceBuilder left("reference.trace"), right("candidate.trace");
   left.mesh({});
   for (const auto& [field, tensor] : reference.fields()) left.add(0, field, tensor);
@@ -306,26 +306,27 @@ TEST_CASE("float16 and TF32 are told from each other by their range") {
 TEST_CASE("where ranks hold addends, their sums are looked at") {
   // As an embedding whose vocabulary is cut: each row comes from one rank, the other has zeros.
   const Tensor whole = random_tensor({16, 8}, 1);
+  const auto addend = [&](std::int32_t rank, std::uint64_t lost) {
+    Tensor mine = whole;
+    for (std::uint64_t i = 0; i < 128; ++i) {
+      const bool own = (i / 8 % 2 == 1) == (rank == 1);
+      if (!own || i / 8 == lost) mine.values[i] = 0;
+    }
+    return mine;
+  };
   const auto causes = [&](std::uint64_t lost) {
     StepTrace reference;
     reference.add(kOutput, whole);
-    return causes_of(compare_runs(reference, {
-      {{"tp", 2}}, [&](TraceBuilder& builder) {
-        for (std::int32_t rank = 0; rank < 2; ++rank) {
-          Tensor mine = whole;
-          for (std::uint64_t i = 0; i < 128; ++i) {
-            const bool own = i / 8 % 2 == (rank == 1);
-            if (!own || i / 8 == lost) mine.values[i] = 0;
-          }
-          const char *layout = R"({"dims":"- - partial(tp)", "shape" : [ 16, 8 ]
-        })";
-                                                  add_to(builder, rank, kOutput, mine, layout);
-      }
-                                              }}),
-                     kOutput);
-};
-CHECK(says(causes(5), "row 5 is zero in the candidate only"));
-CHECK(causes(16).empty());
+    const Ranks run{{{"tp", 2}}, [&](TraceBuilder& builder) {
+                      for (std::int32_t rank = 0; rank < 2; ++rank) {
+                        add_to(builder, rank, kOutput, addend(rank, lost),
+                               R"json({"dims":"- - partial(tp)","shape":[16,8]})json");
+                      }
+                    }};
+    return causes_of(compare_runs(reference, run), kOutput);
+  };
+  CHECK(says(causes(5), "row 5 is zero in the candidate only"));
+  CHECK(causes(16).empty());
 }
 
 // ---- order ----
@@ -345,6 +346,16 @@ TEST_CASE("blocks in another order are told by that order") {
   CHECK(causes(1, {0, 2, 1, 3}) ==
         is + "with blocks 1 and 2 of 4 equal blocks along dimension 1 swapped" + all);
   CHECK(causes(0, {2, 0, 1}) == is + "rolled by 8 along dimension 0 (of 24)" + all);
+}
+
+TEST_CASE("a block that is there twice is told") {
+  // As positions that start anew on each rank.
+  const Tensor whole = random_tensor({24, 12}, 1);
+  CHECK(says(causes_between(whole, in_order(whole, 0, {0, 0})),
+             "with block 0 of 2 equal blocks along dimension 0 again where another belongs"));
+  const Tensor nearly = with_noise_where(in_order(whole, 0, {0, 0}),
+                                         [](auto row, auto) { return row % 12 == 3 && row > 12; });
+  CHECK_FALSE(says(causes_between(whole, nearly), "again"));
 }
 
 TEST_CASE("blocks that are only nearly the reference's are no other order") {
