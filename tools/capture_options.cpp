@@ -14,6 +14,7 @@
 #include "libttrace/layout.hpp"
 #include "libttrace/logical.hpp"
 #include "libttrace/pack.hpp"
+#include "tools/shell.hpp"
 
 namespace ttrace {
 
@@ -110,18 +111,6 @@ std::string filter_lines(const std::vector<std::string>& filters) {
   return lines;
 }
 
-std::string shell_quoted(const std::string& text) {
-  std::string quoted = "'";
-  for (const char c : text) {
-    if (c == '\'') {
-      quoted += "'\\''";
-    } else {
-      quoted += c;
-    }
-  }
-  return quoted + "'";
-}
-
 }  // namespace
 
 void read_replay(CaptureOptions& options, bool all_iterations) {
@@ -206,7 +195,7 @@ Environment capture_environment(const CaptureOptions& options, const CapturePart
 std::string export_lines(const Environment& environment) {
   std::string lines;
   for (const auto& [name, value] : environment) {
-    lines += "export " + name + "=" + shell_quoted(value) + "\n";
+    lines += "export " + name + "=" + single_quoted(value) + "\n";
   }
   return lines;
 }

@@ -15,7 +15,7 @@
 #include "tools/verify_folder.hpp"
 #include "tools/verify_options.hpp"
 #include "tools/verify_plan.hpp"
-#include "tools/verify_shell.hpp"
+#include "tools/shell.hpp"
 #include "tools/verify_steps.hpp"
 #include "tools/verify_text.hpp"
 #include "tools/verify_trace.hpp"

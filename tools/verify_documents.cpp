@@ -10,7 +10,7 @@
 #include <system_error>
 
 #include "diff/report.hpp"
-#include "tools/verify_shell.hpp"
+#include "tools/shell.hpp"
 
 namespace ttrace {
 namespace {

@@ -15,7 +15,7 @@
 #include "libttrace/file.hpp"
 #include "libttrace/hash.hpp"
 #include "tools/cli.hpp"
-#include "tools/verify_shell.hpp"
+#include "tools/shell.hpp"
 
 extern char** environ;
 

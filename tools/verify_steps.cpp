@@ -12,7 +12,7 @@
 #include "tools/cli.hpp"
 #include "tools/verify_process.hpp"
 #include "tools/verify_progress.hpp"
-#include "tools/verify_shell.hpp"
+#include "tools/shell.hpp"
 #include "tools/verify_stamp.hpp"
 #include "tools/verify_trace.hpp"
 

@@ -7,6 +7,8 @@
 
 namespace ttrace {
 
+// One word in quotes, whatever it is.
+[[nodiscard]] std::string single_quoted(const std::string& word);
 // One word, quoted where a shell would see more in it.
 [[nodiscard]] std::string shell_quoted(const std::string& word);
 [[nodiscard]] std::string shell_line(const std::vector<std::string>& words);

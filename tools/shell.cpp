@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// See verify_shell.hpp.
-#include "tools/verify_shell.hpp"
+// See shell.hpp.
+#include "tools/shell.hpp"
 
 #include <cctype>
 #include <string_view>
 
 namespace ttrace {
+
+std::string single_quoted(const std::string& word) {
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
 
 std::string shell_quoted(const std::string& word) {
   constexpr std::string_view kPlain = "-_./:=,+@%^";
@@ -14,10 +20,7 @@ std::string shell_quoted(const std::string& word) {
     plain = plain && (std::isalnum(static_cast<unsigned char>(c)) != 0 ||
                       kPlain.find(c) != std::string_view::npos);
   }
-  if (plain) return word;
-  std::string quoted = "'";
-  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
+  return plain ? word : single_quoted(word);
 }
 
 std::string shell_line(const std::vector<std::string>& words) {
