@@ -5,6 +5,8 @@
 #include <cmath>
 #include <set>
 
+#include "libttrace/inference_sampling.hpp"
+
 namespace ttrace {
 namespace {
 
@@ -12,15 +14,6 @@ constexpr std::uint64_t kSampled = 512;
 constexpr double kBetter = 0.25;       // than the reference itself, for what is only near
 constexpr double kStray = 3;           // times the limit: then a few elements are enough to say no
 constexpr std::uint64_t kEnough = 16;  // changed elements that do not agree by accident
-
-// A fixed sequence of numbers that look random (splitmix64).
-std::uint64_t next(std::uint64_t& state) {
-  state += 0x9e3779b97f4a7c15u;
-  std::uint64_t mixed = state;
-  mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9u;
-  mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111ebu;
-  return mixed ^ (mixed >> 31);
-}
 
 Shape position_at(std::uint64_t flat, const Box& box) {
   Shape position(box.count.size(), 0);
@@ -38,7 +31,7 @@ std::vector<Shape> positions_in(const Box& box, std::uint64_t count) {
   std::vector<Shape> positions;
   std::uint64_t state = all;
   for (std::uint64_t i = 0; i < std::min(all, count); ++i) {
-    positions.push_back(position_at(all <= count ? i : next(state) % all, box));
+    positions.push_back(position_at(all <= count ? i : next_random(state) % all, box));
   }
   return positions;
 }

@@ -72,7 +72,7 @@ LaterIteration look_at(const Trace& reference, const Trace& candidate, const Bac
 // nothing of it.
 void refuse_drift(const Alignment& alignment, const std::vector<PairMetrics>& measured,
                   const Limits& limits, const Trace& candidate) {
-  if (limits.mode != "bound" && limits.mode != "theorem") return;
+  if (!limits.weak) return;
   for (std::size_t i = 0; i < measured.size(); ++i) {
     const Key& key = alignment.pairs[i].key;
     const Metrics& total = measured[i].total;
@@ -87,10 +87,6 @@ void refuse_drift(const Alignment& alignment, const std::vector<PairMetrics>& me
             "--rel LIMIT");
   }
 }
-
-}  // namespace
-
-namespace {
 
 // What of other runs judges this iteration; nothing when limits are all there is.
 struct NoiseTensors {

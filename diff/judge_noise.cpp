@@ -11,8 +11,6 @@
 namespace ttrace {
 namespace {
 
-// One rounding of a term, as an RMS: half a unit, uniform, over the mantissas of random values.
-constexpr double kTermRounding = 0.22;
 // A module that is given this many floating tensors at once multiplies them with each other.
 constexpr std::size_t kAttentionInputs = 3;
 

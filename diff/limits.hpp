@@ -25,6 +25,10 @@ struct TensorLimit {
 
 inline constexpr double kStepUlps = 8;
 
+// One rounding of a term, as an RMS in epsilons: half a unit, uniform, over the mantissas of random
+// values.
+inline constexpr double kTermRounding = 0.22;
+
 struct Limits {
   std::string mode = "bound";
   bool weak = true;  // said beside the verdict: a small bug may lie below these limits

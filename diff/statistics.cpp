@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "diff/limits.hpp"
 #include "diff/statistics_elements.hpp"
 #include "diff/statistics_sums.hpp"
 
@@ -14,9 +15,9 @@ namespace {
 constexpr double kTypeFloor = 0.1;  // sigma >= this * eps |x|
 constexpr double kFewFloor = 1;     // ... where few elements make measured noise unsteady
 constexpr std::uint64_t kFew = 64;
-// A gradient below 4 eps times the size of its terms is zero in exact arithmetic; `floor` is 0.22
-// eps times that size, the rounding of terms that are rounded one by one.
-constexpr double kZeroFloors = 4 / 0.22;
+// A gradient below 4 eps times the size of its terms is zero in exact arithmetic; `floor` is
+// kTermRounding eps times that size, the rounding of terms that are rounded one by one.
+constexpr double kZeroFloors = 4 / kTermRounding;
 
 double ratio(double value, double unit) {
   if (unit > 0) return std::min(value / unit, kHugeStatistic);

@@ -10,15 +10,6 @@ namespace {
 constexpr std::uint64_t kRuns = 16;
 constexpr std::uint64_t kRunLength = 16;
 
-// splitmix64: the next of a sequence that any seed starts well.
-std::uint64_t next_random(std::uint64_t& state) {
-  state += 0x9e3779b97f4a7c15u;
-  std::uint64_t mixed = state;
-  mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9u;
-  mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111ebu;
-  return mixed ^ (mixed >> 31);
-}
-
 Shape row_major_strides(const Shape& shape) {
   Shape strides(shape.size(), 1);
   for (std::size_t dim = shape.size(); dim-- > 1;) strides[dim - 1] = strides[dim] * shape[dim];
@@ -26,6 +17,14 @@ Shape row_major_strides(const Shape& shape) {
 }
 
 }  // namespace
+
+std::uint64_t next_random(std::uint64_t& state) {
+  state += 0x9e3779b97f4a7c15u;
+  std::uint64_t mixed = state;
+  mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9u;
+  mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111ebu;
+  return mixed ^ (mixed >> 31);
+}
 
 std::uint64_t seed_of(std::string_view text) {
   std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a

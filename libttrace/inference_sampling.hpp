@@ -13,6 +13,8 @@
 
 namespace ttrace {
 
+// splitmix64: the next of a sequence that any seed starts well.
+[[nodiscard]] std::uint64_t next_random(std::uint64_t& state);
 [[nodiscard]] std::uint64_t seed_of(std::string_view text);
 
 // Row-major positions in a shard, ascending; all of them when the shard is small.

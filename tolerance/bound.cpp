@@ -24,10 +24,7 @@ Constants constants_for(double epsilon) {
   return {4, 13};
 }
 
-// One rounding of the terms is 0.22 epsilon as an RMS (half a unit, uniform, over the mantissas of
-// random values); three times that, as for any single estimate of noise.
-constexpr double kTermRounding = 0.22;
-constexpr double kFloorFactor = 3;
+constexpr double kFloorFactor = 3;  // times one rounding, as for any single estimate of noise
 constexpr double kUpdateMask = 8;
 constexpr double kLossEpsilons = 16;  // of a type at least as fine as float32
 
