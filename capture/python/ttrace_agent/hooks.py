@@ -216,10 +216,11 @@ class ModuleHooks:
         """What no module returned has a gradient that no output's hook sees."""
         if self._overwriter is not None:
             return self._overwriter.glue(frame, slot, tensor, sequence)
-        self._watch(frame, slot, tensor)
+        self.watch(frame, slot, tensor)
         return None
 
-    def _watch(self, frame: Frame, slot: str, tensor: Any) -> None:
+    def watch(self, frame: Frame, slot: str, tensor: Any) -> None:
+        """Records the gradient of a tensor of this call when it arrives, if it requires one."""
         # Without gradients, in a checkpoint's first pass, only inputs handed through require one.
         if tensor.requires_grad and self._torch.is_grad_enabled():
             self._agent.gradients.watch(tensor, frame.info, f"grad_{slot}",
@@ -297,7 +298,7 @@ class ModuleHooks:
                 call=frame.call, raw_name=info.raw_name)
         if self._overwriter is not None:
             return self._overwriter.output(frame, slot, tensor, sequence)
-        self._watch(frame, slot, tensor)
+        self.watch(frame, slot, tensor)
         return None
 
     def record_named(self, name: str, value: Any) -> None:

@@ -35,36 +35,28 @@ class Initialiser:
 
     def set_known(self, root: Root) -> List[str]:
         """Sets the parameters that the pack has; the names of those that it has not."""
-        axes = self._agent.mesh.positions(self._agent.names.roots)
-        missing = []
-        for info in root.parameters:
-            parameter = info.ref()
-            if parameter is None:
-                continue
-            if info.name in self._pack.tensors:
-                local, _ = adapters.local_part(parameter)
-                self._set(info, parameter, local.data, axes)
-            else:
-                missing.append(info.name)
-        return missing
+        known = self._pack.tensors
+        self._set_all([info for info in root.parameters if info.name in known])
+        return [info.name for info in root.parameters
+                if info.name not in known and info.ref() is not None]
 
     def apply(self, root: Root) -> None:
         """Sets all parameters of a root whose first training forward pass begins."""
         try:
             self._agent.names.refresh(root, self._agent.steps.iteration)
             with self._torch.no_grad():
-                self._set_all(root)
+                self._set_all(root.parameters)
                 adapters.reload_masters()
         except InitialError as error:
             self._end(str(error))
         except Exception as error:
             self._end(repr(error))
 
-    def _set_all(self, root: Root) -> None:
+    def _set_all(self, parameters: List[ParameterInfo]) -> None:
         if self._init["kind"] == "pack" and self._pack is None:
             self._pack = Pack(self._init["path"], self._torch)
         axes = self._agent.mesh.positions(self._agent.names.roots)
-        for info in root.parameters:
+        for info in parameters:
             parameter = info.ref()
             if parameter is None:
                 continue

@@ -37,24 +37,21 @@ class Overwriter:
 
     def output(self, frame: Frame, slot: str, tensor: Any, sequence: int) -> Optional[Any]:
         """The tensor to return instead; None: this one."""
-        if isinstance(tensor, self._torch.nn.Parameter):  # a bias handed out beside the output
-            return None
         return self._overwrite(frame, slot, tensor, sequence, self._replace)
 
     def glue(self, frame: Frame, slot: str, tensor: Any, sequence: int) -> Optional[Any]:
         """The input to pass on instead; None: this one, which may have been overwritten."""
-        if isinstance(tensor, self._torch.nn.Parameter):
-            return None
-        own = self._may_be_written(tensor)
-        if not own and _saved_by_its_producer(tensor):
-            return self._overwrite(frame, slot, tensor, sequence, self._watch)
-        return self._overwrite(frame, slot, tensor, sequence,
-                               self._write if own else self._replace)
+        way = self._write if self._may_be_written(tensor) else self._replace
+        if _saved_by_its_producer(tensor):
+            way = self._watch
+        return self._overwrite(frame, slot, tensor, sequence, way)
 
     # ---- the ways of doing it ----
 
     def _overwrite(self, frame: Frame, slot: str, tensor: Any, sequence: int,
                    way: Callable[..., Optional[Any]]) -> Optional[Any]:
+        if isinstance(tensor, self._torch.nn.Parameter):  # a bias handed out beside the output
+            return None
         key = TapKey(FORWARD, frame.info.name, frame.context.microbatch, frame.call, slot)
         value = self._source.value(key, tensor)
         if value is None:
@@ -65,9 +62,7 @@ class Overwriter:
         return replaced
 
     def _watch(self, frame: Frame, key: TapKey, tensor: Any, value: Any) -> None:
-        if tensor.requires_grad and self._torch.is_grad_enabled():
-            self._agent.gradients.watch(tensor, frame.info, f"grad_{key.slot}", key.microbatch,
-                                        key.call)
+        self._agent.hooks.watch(frame, key.slot, tensor)
 
     def _replace(self, frame: Frame, key: TapKey, tensor: Any, value: Any) -> Any:
         if not tensor.is_floating_point():
@@ -81,8 +76,7 @@ class Overwriter:
 
     def _may_be_written(self, tensor: Any) -> bool:
         return (tensor.requires_grad and not tensor.is_leaf and not tensor._is_view()
-                and self._torch.is_grad_enabled() and tensor.is_floating_point()
-                and not _saved_by_its_producer(tensor) and tensor._base is None)
+                and self._torch.is_grad_enabled() and tensor.is_floating_point())
 
     def _on_gradient(self, frame: Frame, key: TapKey) -> Callable[[Any], Any]:
         info, agent = frame.info, self._agent
@@ -131,26 +125,23 @@ def _saved_by_its_producer(tensor: Any) -> bool:
 def _nodes(torch: Any) -> Any:
     """Two autograd functions; `value` is a function, so that it is no input of the node."""
 
-    class Apart(torch.autograd.Function):
+    class Node(torch.autograd.Function):
+        @staticmethod
+        def backward(context: Any, gradient: Any) -> Any:
+            return context.on_gradient(gradient), None, None
+
+    class Apart(Node):
         @staticmethod
         def forward(context: Any, computed: Any, value: Any, on_gradient: Any) -> Any:
             context.on_gradient = on_gradient
             return value()
 
-        @staticmethod
-        def backward(context: Any, gradient: Any) -> Any:
-            return context.on_gradient(gradient), None, None
-
-    class InPlace(torch.autograd.Function):
+    class InPlace(Node):
         @staticmethod
         def forward(context: Any, computed: Any, value: Any, on_gradient: Any) -> Any:
             context.on_gradient = on_gradient
             computed.copy_(value())
             context.mark_dirty(computed)
             return computed
-
-        @staticmethod
-        def backward(context: Any, gradient: Any) -> Any:
-            return context.on_gradient(gradient), None, None
 
     return Apart, InPlace
