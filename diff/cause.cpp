@@ -7,9 +7,6 @@
 #include <map>
 #include <set>
 
-#include "diff/parts.hpp"
-#include "diff/tiles.hpp"
-
 namespace ttrace {
 namespace {
 
@@ -49,8 +46,8 @@ std::optional<LogicalTensor> copy_on(const LogicalTensor& tensor, std::int32_t r
 
 // Steps that read. `sized`: what the sums show explains the error.
 void read_causes(Suspect& suspect, const LogicalTensor& mine, bool sized, Causes& causes) {
-  const Values reference(*suspect.pair->reference), candidate(mine);
-  if (!reference.readable() || !candidate.readable()) return;
+  if (!readable_with_sums(*suspect.pair->reference) || !readable_with_sums(mine)) return;
+  const DoubleReader reference(*suspect.pair->reference), candidate(mine);
   suspect.reference = &reference;
   suspect.candidate = &candidate;
   std::optional<Cause> other;
@@ -93,38 +90,6 @@ Causes causes_of(Suspect& suspect, const Finding& finding) {
 }
 
 }  // namespace
-
-Values::Values(const LogicalTensor& tensor) : tensor_(&tensor) {
-  if (tensor.layout.partial.empty()) {
-    readable_ = ttrace::readable(tensor);
-    return;
-  }
-  if (!all_addends(tensor)) return;
-  for (const Source& source : sources_of(tensor)) {
-    addends_.resize(std::max(addends_.size(), source.shards.size()),
-                    {tensor.key, tensor.dtype, tensor.shape, {}, {}, {}});
-    for (std::size_t i = 0; i < source.shards.size(); ++i) {
-      addends_[i].shards.push_back(*source.shards[i]);
-    }
-  }
-  readable_ = !addends_.empty() && std::all_of(addends_.begin(), addends_.end(), ttrace::readable);
-}
-
-void Values::read(const Box& box, std::vector<double>& out) const {
-  if (addends_.empty()) return read_doubles(*tensor_, box, out);
-  out.assign(volume(box), 0.0);
-  std::vector<double> addend;
-  for (const LogicalTensor& tensor : addends_) {
-    read_doubles(tensor, box, addend);
-    for (std::size_t i = 0; i < out.size(); ++i) out[i] += addend[i];
-  }
-}
-
-double Values::at(const Shape& position) const {
-  std::vector<double> value;
-  read({position, Shape(position.size(), 1)}, value);
-  return value.at(0);
-}
 
 std::string percent(double share) {
   char text[16];

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "diff/double_reader.hpp"
 #include "diff/judge.hpp"
 #include "diff/order.hpp"
 
@@ -23,21 +24,6 @@ void add_causes(const JudgeInput& input, const std::vector<Outcome>& outcomes,
 
 // ---- steps ----
 
-// A tensor by its values; where ranks hold addends, by their sums.
-class Values {
- public:
-  explicit Values(const LogicalTensor& tensor);
-  [[nodiscard]] bool readable() const { return readable_; }
-  // Only of what is readable.
-  void read(const Box& box, std::vector<double>& out) const;
-  [[nodiscard]] double at(const Shape& position) const;
-
- private:
-  const LogicalTensor* tensor_ = nullptr;
-  std::vector<LogicalTensor> addends_;  // none: the tensor itself is all
-  bool readable_ = false;
-};
-
 // One pair that differs.
 struct Suspect {
   const JudgeInput* all = nullptr;
@@ -47,8 +33,8 @@ struct Suspect {
   double limit = 0;     // relative to the norm; 0: must be equal
   bool update = false;  // a parameter after the step, nearly equal whatever the step did
   // For the steps that read, which are only asked where both are readable.
-  const Values* reference = nullptr;
-  const Values* candidate = nullptr;
+  const DoubleReader* reference = nullptr;
+  const DoubleReader* candidate = nullptr;
   Box region;         // where the error lies: all of the tensor, or the part of one odd rank
   std::string where;  // "", or "rank 3's part of "
 };

@@ -50,8 +50,8 @@ class Origins {
   // An equal tensor is better than a near one, and an earlier kind than a later one.
   void try_other(const LogicalTensor& other, double scale, const std::string& what) {
     if (settled_ || other.shape != suspect_.pair->candidate->shape) return;
-    const Values values(other);
-    if (!values.readable()) return;
+    if (!readable_with_sums(other)) return;
+    const DoubleReader values(other);
     const auto found = fit(sample_, [&](const Shape& at) { return scale * values.at(at); });
     if (!found || (best_ && !found->equal)) return;
     settled_ = found->equal;
@@ -62,11 +62,11 @@ class Origins {
   [[nodiscard]] bool so_in_reference(const Key& key) const {
     const LogicalTensor* other = find(false, key);
     if (other == nullptr || other->shape != suspect_.pair->candidate->shape) return false;
-    const Values values(*other);
-    return values.readable() &&
-           agree(
-               sample_.positions, sample_.reference,
-               [&values](const Shape& at) { return values.at(at); }, sample_.limit, sample_.size);
+    if (!readable_with_sums(*other)) return false;
+    const DoubleReader values(*other);
+    return agree(
+        sample_.positions, sample_.reference, [&values](const Shape& at) { return values.at(at); },
+        sample_.limit, sample_.size);
   }
 
   void try_either(bool own, const Key& key, const std::string& what) {
@@ -197,7 +197,7 @@ std::optional<Cause> find_missing_reduction(const Suspect& suspect) {
   const Pair& pair = *suspect.pair;
   if (!has_problem(*pair.candidate, FindingKind::replica_conflict)) return std::nullopt;
   const std::optional<LogicalTensor> sum = as_sum(*pair.candidate);
-  if (!sum || !Values(*pair.reference).readable() || kept_of(*sum) != RecordKind::full)
+  if (!sum || !readable_with_sums(*pair.reference) || kept_of(*sum) != RecordKind::full)
     return std::nullopt;
   const auto count = static_cast<double>(addends_of(*sum));
   for (const bool mean : {false, true}) {

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "diff/judging.hpp"
-#include "diff/statistics_tiles.hpp"
+#include "diff/double_reader.hpp"
 #include "diff/tiles.hpp"
 
 namespace ttrace {

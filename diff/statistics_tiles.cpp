@@ -51,55 +51,6 @@ std::uint64_t NoiseTile::skipped_in(std::uint64_t offset, std::uint64_t size) co
       std::count(begin, begin + static_cast<std::ptrdiff_t>(size), std::uint8_t{1}));
 }
 
-bool readable_with_sums(const LogicalTensor& tensor) {
-  if (readable(tensor)) return true;
-  const bool only_sums = std::all_of(
-      tensor.problems.begin(), tensor.problems.end(),
-      [](const Finding& problem) { return problem.kind == FindingKind::partial_incomplete; });
-  return only_sums && !tensor.layout.partial.empty() && !tensor.shards.empty() &&
-         kept_of(tensor) == RecordKind::full && all_addends(tensor);
-}
-
-DoubleReader::DoubleReader(const LogicalTensor& tensor) : tensor_(&tensor) {
-  if (tensor.layout.partial.empty()) return;
-  const std::vector<Source> sources = sources_of(tensor);
-  std::size_t addends = 0;
-  for (const Source& source : sources) addends = std::max(addends, source.shards.size());
-  for (std::size_t i = 0; i < addends; ++i) {
-    LogicalTensor addend = tensor;
-    addend.shards.clear();
-    for (const Source& source : sources) {
-      if (i < source.shards.size()) addend.shards.push_back(*source.shards[i]);
-    }
-    // That they are still to be added is what happens here.
-    std::erase_if(addend.problems, [](const Finding& problem) {
-      return problem.kind == FindingKind::partial_incomplete;
-    });
-    addends_.push_back(std::move(addend));
-  }
-}
-
-void DoubleReader::read(const Box& box, std::vector<double>& out) {
-  const std::uint64_t count = volume(box);
-  const DType type = tensor_->dtype;
-  bytes_.resize(count * size_of(type));
-  out.resize(count);
-  if (addends_.empty()) {
-    read_box(*tensor_, box, bytes_.data());
-    return convert(type, bytes_.data(), count, DType::float64,
-                   reinterpret_cast<std::byte*>(out.data()));
-  }
-  std::fill(out.begin(), out.end(), 0.0);
-  for (const LogicalTensor& addend : addends_) {
-    std::fill(bytes_.begin(), bytes_.end(), std::byte{0});  // a place may have fewer addends
-    read_box(addend, box, bytes_.data());
-    add_as_double(type, bytes_.data(), count, out.data());
-  }
-  if (sum_type(type) != DType::float32) return;
-  // What the run itself would have added up it would have held in single precision.
-  for (double& value : out) value = static_cast<double>(static_cast<float>(value));
-}
-
 TileReader::TileReader(const StatisticsInput& input)
     : input_(input),
       matrix_(input.reference->shape),

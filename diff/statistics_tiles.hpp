@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "diff/double_reader.hpp"
 #include "diff/statistics.hpp"
 #include "diff/statistics_loops.hpp"
 
@@ -35,21 +36,6 @@ struct NoiseTile {
 
   [[nodiscard]] NoiseRun run(std::uint64_t offset, std::uint64_t size) const;
   [[nodiscard]] std::uint64_t skipped_in(std::uint64_t offset, std::uint64_t size) const;
-};
-
-// Whether DoubleReader can read it: all is there, though sums may still have to be made.
-[[nodiscard]] bool readable_with_sums(const LogicalTensor& tensor);
-
-// One tensor as doubles; where shards are addends, their sums.
-class DoubleReader {
- public:
-  explicit DoubleReader(const LogicalTensor& tensor);
-  void read(const Box& box, std::vector<double>& out);
-
- private:
-  const LogicalTensor* tensor_;
-  std::vector<LogicalTensor> addends_;  // empty: the tensor itself is read
-  std::vector<std::byte> bytes_;
 };
 
 class TileReader {

@@ -12,7 +12,7 @@
 #include "diff/parts.hpp"
 #include "diff/prepared.hpp"
 #include "diff/seed.hpp"
-#include "diff/statistics_tiles.hpp"
+#include "diff/double_reader.hpp"
 #include "diff/tiles.hpp"
 #include "libttrace/core/trouble.hpp"
 #include "tolerance/bound.hpp"
