@@ -282,6 +282,9 @@ class LayoutInference {
 
   // Turns the verdict of a class into decisions of its members, and findings.
   void settle(DecidedClass& decided, const std::string& because) {
+    if (!table_.parallel() && decided.verdict.standing.empty() && !decided.verdict.other_shape) {
+      return leave_whole(decided);
+    }
     const std::string unknown = report_.examine(decided, table_.parallel());
     const ClassVerdict& verdict = decided.verdict;
     LayoutDecision decision;
@@ -294,6 +297,16 @@ class LayoutInference {
       decision.assumed = verdict.assumed;
       decision.fit = verdict.fit;
     }
+    for (const ClassMember& member : decided.tensors.members) decisions_[*member.key] = decision;
+  }
+
+  // A single rank cuts nothing: of another shape than the reference's is what another number of
+  // tokens was routed to.
+  void leave_whole(const DecidedClass& decided) {
+    LayoutDecision decision;
+    decision.global_shape = decided.tensors.question.sites.front().local;
+    decision.layout.dims.resize(decision.global_shape.size());
+    decision.reason = "a single rank has all of it";
     for (const ClassMember& member : decided.tensors.members) decisions_[*member.key] = decision;
   }
 

@@ -112,7 +112,7 @@ std::string InferenceReport::report(const DecidedClass& decided, FindingKind kin
   return message;
 }
 
-std::string InferenceReport::explain_misfit(const DecidedClass& decided, bool parallel) {
+std::string InferenceReport::explain_misfit(const DecidedClass& decided) {
   const FamilyQuestion& question = decided.tensors.question;
   const std::string global = bracketed(question.global);
   if (decided.verdict.other_shape) {
@@ -122,12 +122,12 @@ std::string InferenceReport::explain_misfit(const DecidedClass& decided, bool pa
   }
   const std::string shards = locals_text(question) + " on " + ranks_text(question);
   const bool activation = is_activation(decided.tensors);
-  if (activation && parallel && ancestor_agrees(decided.tensors)) {
+  if (activation && ancestor_agrees(decided.tensors)) {
     return report(decided, FindingKind::layout_unknown,
                   "not comparable: no layout makes " + global + " of shards " + shards +
                       ", while the module around it agrees: a local order");
   }
-  if (parallel && question.sites.front().local.size() != question.global.size()) {
+  if (question.sites.front().local.size() != question.global.size()) {
     return report(decided, FindingKind::layout_unknown,
                   "not comparable: shards " + shards +
                       " have not the dimensions of the reference's " + global +
@@ -140,7 +140,7 @@ std::string InferenceReport::explain_misfit(const DecidedClass& decided, bool pa
 
 std::string InferenceReport::examine(const DecidedClass& decided, bool parallel) {
   const ClassVerdict& verdict = decided.verdict;
-  if (verdict.standing.empty()) return explain_misfit(decided, parallel);
+  if (verdict.standing.empty()) return explain_misfit(decided);
   if (verdict.contradicted) {
     const std::string fits =
         verdict.declared_fit

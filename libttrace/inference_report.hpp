@@ -33,7 +33,7 @@ class InferenceReport {
   [[nodiscard]] static Agreement agreement_of(const ClassVerdict& verdict);
   [[nodiscard]] bool ancestor_agrees(const ClassOfTensors& tensors) const;
   std::string report(const DecidedClass& decided, FindingKind kind, const std::string& message);
-  std::string explain_misfit(const DecidedClass& decided, bool parallel);
+  std::string explain_misfit(const DecidedClass& decided);
 
   std::map<std::string, std::vector<Agreement>> outputs_;  // by starred module
   struct Told {

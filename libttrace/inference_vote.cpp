@@ -156,7 +156,8 @@ bool is_padded(const Shape& declared, const FamilyQuestion& question) {
 }
 
 // The declaration as a hypothesis; notes in the verdict when it names another logical shape.
-std::optional<Hypothesis> declared_hypothesis(const ClassOfTensors& tensors, ClassVerdict& verdict) {
+std::optional<Hypothesis> declared_hypothesis(const ClassOfTensors& tensors,
+                                              ClassVerdict& verdict) {
   if (!tensors.declared) return std::nullopt;
   const Shape& reference = tensors.question.global;
   const Shape global = tensors.declared->global_shape.value_or(reference);

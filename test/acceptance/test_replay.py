@@ -3,6 +3,9 @@
 bugs named where they are, whichever side is fed."""
 import unittest
 
+import h5py
+import numpy
+
 from runs import BUILD, SOURCE, TOOLS, Runs, launcher, run
 
 MEGATRON = SOURCE / "samples/megatron/pretrain_gpt.py"
@@ -73,6 +76,33 @@ class Replay(Runs):
         report = self.diff(own, "wrong", expected=1, options=["--high", self.traces / high])
         self.check_first(report, {"module": "decoder.layers.3.mlp.linear_fc2", "slot": "output.0",
                                   "phase": "forward"})
+
+    def test_near_ties_of_a_router_are_decided_by_its_own_logits(self):
+        """Another order of summation sends tokens to other experts. That is no bug."""
+        program, model = SOURCE / "test/capture/programs/tied_router.py", ["--experts", "4"]
+        reference = self.trace("tied", program, model)
+        candidate = self.trace("other-order", program, [*model, "--other-order"], 1,
+                               ["--init-from", reference])
+        router = "data/mb0/forward/decoder.layers.0.mlp.router"
+        (ours, _), (theirs, logits) = (self.routing(path, router) for path in (reference, candidate))
+        moved = numpy.flatnonzero((ours != theirs).any(axis=1))
+        self.assertGreater(len(moved), 0)  # or nothing is tried here
+        tied = abs(logits[moved, 1] - logits[moved, 2]) / abs(logits[moved]).max(axis=1)
+        self.assertLess(tied.max(), 1e-5)
+        self.diff("tied", "other-order", expected=1)
+
+        pack = self.pack(candidate, "--like", reference)
+        own, high = (self.fed(f"tied-{name}", program, [*model, *flags], pack)
+                     for name, flags in (("own", []), ("high", ["--fp64"])))
+        self.check_same(self.diff(own, "other-order", expected=0))
+        self.check_same(self.diff(own, "other-order", expected=0,
+                                  options=["--high", self.traces / high]))
+
+    def routing(self, trace, router):
+        """Which experts each token goes to, and its logits."""
+        with h5py.File(trace / "rank00000/it000000.h5") as file:
+            logits = file[f"{router}/output.logits"][()]
+            return file[f"{router}/output.1"][()], logits.reshape(-1, logits.shape[-1])
 
     def test_the_run_in_doubt_is_fed_with_the_reference(self):
         """Each of its modules then computes from the right inputs, cut as its layout has it."""

@@ -166,6 +166,29 @@ TEST_CASE("an update that is wrong although its gradient is right is no conseque
   CHECK(report.inherited() == 1);
 }
 
+TEST_CASE("an output is a consequence of its inputs if they are far enough off for it") {
+  const std::string input = "it0/mb0/forward/layers.1.fc1/input.0";
+  const std::string output = "it0/mb0/forward/layers.1.fc1/output.0";
+  StepTrace reference;
+  reference.add(input, random_tensor({8, 4}, 21));
+  const StepTrace rest = model();
+  for (const auto& [field, tensor] : rest.fields()) {
+    reference.add(to_string(field.key), tensor, field.dtype);
+  }
+  // In float32 the limit is 4 epsilon a block, so 2^-17 is some ten limits and 1/2 a million.
+  const auto inherited = [&](float of_input) {
+    StepTrace candidate = reference;
+    candidate.set(input, scaled(reference.get(input), 1 + of_input));
+    candidate.set(output, scaled(reference.get(output), 1.5f));
+    const Report report = compare_steps(reference, candidate);
+    REQUIRE(report.findings.size() == 2);
+    CHECK(to_string(report.findings[0].finding.key) == input);
+    return report.findings[1].inherited;
+  };
+  CHECK_FALSE(inherited(0x1p-17f));
+  CHECK(inherited(0.25f));
+}
+
 TEST_CASE("stages of a pipelined reference are put in the order of their blocks") {
   // Rank 0 runs blocks 0 and 2, rank 1 blocks 1 and 3 and the head: interleaved stages.
   testing::TraceBuilder builder("r.trace");

@@ -301,6 +301,23 @@ class ModuleHooks:
         self.watch(frame, slot, tensor)
         return None
 
+    def inner_output(self, module: Any, slot: str, tensor: Any) -> Any:
+        """What a running call goes on with in place of a tensor that only its code sees.
+
+        Decisions are made of such tensors (a router picks experts by its logits): a replay must
+        make them of the other run's.
+        """
+        frames = self._stack.frames
+        frame = frames[-1] if frames else None
+        if frame is None or frame.module is not module or frame.info is None:
+            return tensor
+        try:
+            other = self._output(frame, slot, tensor)
+        except Exception as error:
+            self._agent.failed(frame.info.name, error)
+            other = None
+        return tensor if other is None else other
+
     def record_named(self, name: str, value: Any) -> None:
         """ttrace_agent.record()"""
         agent = self._agent

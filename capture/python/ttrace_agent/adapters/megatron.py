@@ -160,6 +160,19 @@ def watch(agent: Any, after_import: Any) -> None:
 
     for name in ("optimizer", "layer_wise_optimizer"):
         after_import(f"megatron.core.optimizer.{name}", wrap)
+    after_import("megatron.core.transformer.moe.router",
+                 lambda module: _wrap_router(module.Router, agent))
+
+
+def _wrap_router(router: Any, agent: Any) -> None:
+    """Logits are made and used inside of one call; near ties are decided by their last bit."""
+    gating = router.gating
+
+    @functools.wraps(gating)
+    def gated(module: Any, *args: Any, **kwargs: Any) -> Any:
+        return agent.hooks.inner_output(module, "output.logits", gating(module, *args, **kwargs))
+
+    router.gating = gated
 
 
 def _wrap_optimizers(module: Any, agent: Any) -> None:
