@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <tuple>
 
 namespace ttrace {
@@ -28,20 +29,31 @@ int precedence(const Finding& finding) {
   }
 }
 
-// What is known of each tensor: it agrees, it diverged, or nothing.
+// Errors in units of what is normal for the tensor grow by less than this in one module, whatever
+// they look like: a larger step is an error of its own.
+constexpr double kExplainedGrowth = 8;
+
+// What is known of each tensor: it agrees, it diverged (and how far), or nothing.
 class State {
  public:
   State(const Alignment& alignment, const std::vector<Outcome>& outcomes) {
     for (std::size_t i = 0; i < outcomes.size(); ++i) {
       const Pair& pair = alignment.pairs[i];
       const std::size_t at = pair.same_as == kNoPair ? i : pair.same_as;
-      clean_[pair.key] = outcomes[at].compared && outcomes[at].findings.empty();
+      const Outcome& outcome = outcomes[at];
+      clean_[pair.key] = outcome.compared && outcome.findings.empty();
+      if (outcome.compared && outcome.limit > 0) excess_[pair.key] = outcome.error / outcome.limit;
     }
   }
   [[nodiscard]] bool known(const Key& key) const { return clean_.count(key) != 0; }
   [[nodiscard]] bool clean(const Key& key) const {
     const auto found = clean_.find(key);
     return found != clean_.end() && found->second;
+  }
+  // The error in units of the limit, nullopt where no number tells.
+  [[nodiscard]] std::optional<double> excess(const Key& key) const {
+    const auto found = excess_.find(key);
+    return found == excess_.end() ? std::nullopt : std::optional(found->second);
   }
   // Of all tensors of that phase and module (exactly, any micro-batch, call and slot): whether
   // there are any, and all agree.
@@ -62,6 +74,7 @@ class State {
 
  private:
   std::map<Key, bool> clean_;
+  std::map<Key, double> excess_;
 };
 
 class Inheritance {
@@ -69,7 +82,8 @@ class Inheritance {
   Inheritance(const Flow& flow, const Alignment& alignment, const std::vector<Outcome>& outcomes)
       : flow_(flow), alignment_(alignment), state_(alignment, outcomes) {}
 
-  // Whether everything that this tensor is computed from is known and agrees.
+  // Whether everything that this tensor is computed from is known, and agrees or is too near to
+  // explain the error.
   [[nodiscard]] bool introduced(const Finding& finding,
                                 const std::vector<OrderedFinding>& earlier) const {
     const Key& key = finding.key;
@@ -100,13 +114,25 @@ class Inheritance {
                                           [this](const Key& input) { return state_.clean(input); });
   }
 
+  // Every input is known, and none is far enough off for what became of them.
+  bool inputs_explain_too_little(const Key& output) const {
+    const std::vector<Key>& inputs = flow_.inputs_of(output);
+    const std::optional<double> excess = state_.excess(output);
+    if (inputs.empty() || !excess) return false;
+    return std::all_of(inputs.begin(), inputs.end(), [&](const Key& input) {
+      const std::optional<double> theirs = state_.excess(input);
+      return theirs && *excess > kExplainedGrowth * std::max(1.0, *theirs);
+    });
+  }
+
   bool forward_introduced(const Key& key, const std::vector<OrderedFinding>& earlier) const {
     for (const OrderedFinding& other : earlier) {
       const Key& theirs = other.finding.key;
-      const bool inside = theirs.phase == Phase::param || theirs.phase == Phase::forward;
-      if (inside && lies_in(theirs.module, key.module)) return false;
+      const bool before = theirs.phase == Phase::param || theirs.phase == Phase::forward;
+      const bool own_input = theirs.module == key.module && is_input(theirs);
+      if (before && !own_input && lies_in(theirs.module, key.module)) return false;
     }
-    return inputs_clean(key);
+    return inputs_clean(key) || inputs_explain_too_little(key);
   }
 
   // The gradient that reaches the module, and what the module was given.

@@ -21,8 +21,8 @@ struct Cause {
 struct OrderedFinding {
   Finding finding;
   Place place;
-  // Something it is computed from had already diverged, or may have: only where all inputs are
-  // known and agree is a later finding one of its own.
+  // Something it is computed from had already diverged, or may have: a later finding is one of its
+  // own only where all inputs are known, and agree or are too little off to explain it.
   bool inherited = false;
   std::vector<Cause> causes = {};  // of the first few (cause.hpp)
 };
