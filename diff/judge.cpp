@@ -27,6 +27,7 @@ Judge::Judge(const JudgeInput& input)
       flow_(*input.flow),
       noise_(input.noise),
       floors_(reference_, alignment_, limits_, measured_),
+      attention_(reference_, *input.flow),
       outcomes_(alignment_.pairs.size()) {
   for (std::size_t i = 0; i < alignment_.pairs.size(); ++i) index_[alignment_.pairs[i].key] = i;
 }

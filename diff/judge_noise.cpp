@@ -4,15 +4,12 @@
 #include <cmath>
 #include <set>
 
-#include "diff/judging.hpp"
 #include "diff/double_reader.hpp"
+#include "diff/judging.hpp"
 #include "diff/tiles.hpp"
 
 namespace ttrace {
 namespace {
-
-// A module that is given this many floating tensors at once multiplies them with each other.
-constexpr std::size_t kAttentionInputs = 3;
 
 const LogicalTensor* find_like(const LogicalTensors& tensors, const LogicalTensor& wanted,
                                const Key& key) {
@@ -41,7 +38,12 @@ bool Judge::judge_noise(std::size_t i) {
   StatisticsInput input;
   if (!noise_of(pair, input)) return false;
   if (pair.key.phase == Phase::grad) input.floor = kTermRounding * floors_.rounding(i);
-  const StatisticsResult result = statistics(input, noise_->limits);
+  StatisticsResult result = statistics(input, noise_->limits);
+  if (!result.equal && input.tensor == TensorClass::softmax_backward) {
+    const auto delta = attention_.rounding_of_delta(pair.key, input.epsilon);
+    input.extra = delta ? &*delta : nullptr;
+    if (delta) result = statistics(input, noise_->limits);
+  }
   const Statistic& worst = result.worst();
   Outcome& outcome = outcomes_[i];
   outcome.error = result.error;
@@ -96,24 +98,9 @@ bool Judge::noise_of(const Pair& pair, StatisticsInput& input) const {
   return !input.noise.empty();
 }
 
-// Queries, keys and values leave a softmax backwards. What computes it is a module that is given
-// all of them, or an operation between modules, after outputs that no module takes.
 TensorClass Judge::class_of(const Key& key) const {
   if (key.phase == Phase::grad) return TensorClass::parameter;
-  if (key.phase != Phase::backward) return TensorClass::ordinary;
-  Key forward = key;
-  forward.phase = Phase::forward;
-  forward.slot = output_slot(key.slot);
-  if (!is_input(forward)) {
-    return flow_.consumers_of(forward).empty() ? TensorClass::softmax_backward
-                                               : TensorClass::ordinary;
-  }
-  std::size_t inputs = 0;
-  for (const Key& input : flow_.inputs_of(forward)) {
-    const auto found = reference_.tensors.find(input);
-    if (found != reference_.tensors.end() && is_floating(found->second.dtype)) ++inputs;
-  }
-  return inputs >= kAttentionInputs ? TensorClass::softmax_backward : TensorClass::ordinary;
+  return attention_.leaves_softmax(key) ? TensorClass::softmax_backward : TensorClass::ordinary;
 }
 
 // sqrt(1 + k/2) for what k ranks may have computed as a sum, each rounding its own addend: all that

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "diff/attention.hpp"
 #include "diff/floors.hpp"
 #include "diff/judge.hpp"
 #include "diff/update.hpp"
@@ -83,6 +84,7 @@ class Judge {
   const Flow& flow_;
   const Noise* noise_;
   Floors floors_;
+  Attention attention_;
   std::vector<Outcome> outcomes_;
   std::map<Key, std::size_t> index_;
 };

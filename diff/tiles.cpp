@@ -60,8 +60,8 @@ void read_doubles(const LogicalTensor& tensor, const Box& box, std::vector<doubl
   add_as_double(tensor.dtype, bytes.data(), count, out.data());
 }
 
-std::vector<double> squares_of_rows(const LogicalTensor& tensor) {
-  const std::uint64_t width = tensor.shape.empty() ? 1 : tensor.shape.back();
+std::vector<double> squares_of_rows(const LogicalTensor& tensor, std::uint64_t width) {
+  if (width == 0) width = tensor.shape.empty() ? 1 : tensor.shape.back();
   const std::uint64_t count = element_count(tensor.shape);
   std::vector<double> rows(width == 0 ? 0 : count / width, 0.0);
   std::vector<double> values;

@@ -19,7 +19,8 @@ namespace ttrace {
 
 void read_doubles(const LogicalTensor& tensor, const Box& box, std::vector<double>& out);
 
-// Sum of squares of each row of the last dimension; one row for a scalar.
-[[nodiscard]] std::vector<double> squares_of_rows(const LogicalTensor& tensor);
+// Sum of squares of each row of the last dimension, or of `width` elements; one row for a scalar.
+[[nodiscard]] std::vector<double> squares_of_rows(const LogicalTensor& tensor,
+                                                  std::uint64_t width = 0);
 
 }  // namespace ttrace
