@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How small an error does each mode of ttrace find, and does the report say so truly?
 
-One linear layer of a GPT on two tensor-parallel ranks returns 1 + 2^-K times what it should. Each
-K is compared in four modes. The healthy run's report printed, before anything was wrong, how small
+One linear layer of a GPT on two tensor-parallel ranks computes 1 + 2^-K times what it should, before
+the product is rounded. Each K is compared in four modes. The healthy run's report printed, before anything was wrong, how small
 a factor it would have flagged: the smallest that was found should be that. Results are kept per K,
 so an interrupted run goes on where it stopped. The plot is SVG, written here.
 """
@@ -159,12 +159,6 @@ def over(answer: Dict[str, Any]) -> bool:
     return output_score(answer) > 1
 
 
-def expressible(rows: List[Measured]) -> int:
-    """The largest K whose output is not bit for bit the healthy one: smaller factors round away."""
-    errors = {row.k: [line["error"] for line in outputs(row.modes["bound"])] for row in rows}
-    return max((k for k in errors if errors[k] != errors[HEALTHY]), default=HEALTHY)
-
-
 def told_and_flagged(rows: List[Measured], mode: str) -> Tuple[float, Optional[int]]:
     """What the healthy report printed for the output, and the largest K that flagged it."""
     return printed(outputs(rows[0].modes[mode])), found(rows, mode, over)
@@ -178,8 +172,7 @@ def ratio(rows: List[Measured], mode: str) -> str:
     told_before, flagged = told_and_flagged(rows, mode)
     if flagged is None:
         return "-"
-    ended = " (less rounds away)" if flagged == expressible(rows) else ""
-    return f"{told_before * 2 ** flagged:.2f}{ended}"
+    return f"{told_before * 2 ** flagged:.2f}"
 
 
 def by_precision(rows: List[Measured]) -> Dict[str, List[Measured]]:
@@ -230,7 +223,7 @@ def problems(rows: List[Measured]) -> List[str]:
                 wrong.append(place)
     for precision, mine in by_precision(rows).items():
         told_before, flagged = told_and_flagged(mine, "local")
-        if flagged is None or (flagged == expressible(mine) and told_before < 2.0 ** -flagged):
+        if flagged is None:
             continue
         if not 1 / AGREES <= told_before * 2 ** flagged <= AGREES:
             wrong.append(f"{precision}, local: printed {told_before:.2g}, flagged {power(flagged)}")
