@@ -13,7 +13,7 @@ from torch import nn
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "capture" / "python"))
 
-from ttrace_agent import calls, initial, layouts, names, options, structures  # noqa: E402
+from ttrace_agent import calls, groups, initial, layouts, names, options, structures  # noqa: E402
 from ttrace_agent.adapters import dtensor  # noqa: E402
 from ttrace_agent.layouts import AxisPosition  # noqa: E402
 
@@ -95,6 +95,30 @@ class Placement:
 
     def is_partial(self):
         return self.reduce_op is not None
+
+
+class MeshOfGroups(unittest.TestCase):
+    """Coordinates worked out from rank = (outer * middle_size + middle) * inner_size + inner."""
+
+    def test_axes_are_told_apart_by_the_distance_of_their_ranks(self):
+        for rank in range(12):  # outer 2 x middle 3 x inner 2
+            outer, middle, inner = rank // 6, rank // 2 % 3, rank % 2
+            made = [[rank - inner, rank - inner + 1],
+                    [outer * 6 + inner + 2 * i for i in range(3)],
+                    [rank % 6, rank % 6 + 6],
+                    list(range(outer * 6, outer * 6 + 6)),  # the inner two together
+                    list(range(12))]
+            expected = [("stride6", 2, outer), ("stride2", 3, middle), ("stride1", 2, inner)]
+            self.assertEqual(groups.axes_of(made, rank, 12), expected)
+            self.assertEqual(groups.axes_of(made[::-1], rank, 12), expected)
+
+    def test_an_axis_without_a_group_is_what_is_left(self):
+        self.assertEqual(groups.axes_of([[4, 5]], 5, 8), [("stride2", 4, 2), ("stride1", 2, 1)])
+        self.assertEqual(groups.axes_of([[1, 5]], 5, 8), [("stride4", 2, 1), ("stride1", 4, 1)])
+
+    def test_groups_that_tile_nothing_say_nothing(self):
+        for made in ([[0, 3]], [[0, 1, 3]], [list(range(4))], [[1, 2]], []):
+            self.assertEqual(groups.axes_of(made, made[0][0] if made else 0, 4), [])
 
 
 def declared(shape, mesh_shape, *placements):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where this rank stands: mesh axes and process groups, for rank.json and for --init-from.
 
-The program's own statements, in this order: Megatron's parallel state, DeviceMeshes, a DDP over a
-process group; else the ranks are just numbered.
+The program's own statements, in this order: Megatron's parallel state, DeviceMeshes, its process
+groups, a DDP over a process group; else the ranks are just numbered.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any, Dict, List, Tuple
 
 from . import adapters
 from .adapters import dtensor, megatron
+from .groups import axes_of
 from .layouts import AxisPosition
 
 Axis = Tuple[str, int, int]  # name, size, coordinate
@@ -33,7 +34,8 @@ class Mesh:
         rank, size = self.rank_and_size()
         if rank is None:
             return []
-        axes = megatron.axes() or self._device_mesh_axes(roots)
+        axes = (megatron.axes() or self._device_mesh_axes(roots)
+                or axes_of(self.groups().values(), rank, size))
         self._add_data_parallel(axes, roots, size)
         return axes or ([("rank", size, rank)] if size > 1 else [])
 
