@@ -84,7 +84,8 @@ class Aligner {
         return;
       }
     }
-    if (partner == candidate_.tensors.end() && is_an_outputs(key, candidate_)) {
+    if (partner == candidate_.tensors.end() &&
+        (is_known_input(key, reference_) || is_an_outputs(key, candidate_))) {
       ++result_.edges;
       return;
     }
@@ -105,7 +106,7 @@ class Aligner {
       return;
     }
     if ((is_input(key) && alias_target(key, candidate_.groups.at(key))) ||
-        is_an_outputs(key, reference_)) {
+        is_known_input(key, candidate_) || is_an_outputs(key, reference_)) {
       ++result_.edges;
       return;
     }
@@ -122,6 +123,15 @@ class Aligner {
       return;
     }
     unexpected_.push_back(key);
+  }
+
+  // An input that is some tensor recorded before, maybe in another micro-batch: of the model alone
+  // what it is given counts as such.
+  static bool is_known_input(const Key& key, const Side& side) {
+    const std::vector<Shard>& shards = side.groups.at(key);
+    return is_input(key) && key.module != kRootModule &&
+           std::all_of(shards.begin(), shards.end(),
+                       [](const Shard& shard) { return shard.record->alias_of != kNotAlias; });
   }
 
   // The gradient of an input that on this side is some module's output: it is that output's there.

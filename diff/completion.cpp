@@ -4,6 +4,7 @@
 // all that the step made of it. An updated parameter that is still a sum is never accepted: nothing
 // comes after it.
 #include <algorithm>
+#include <optional>
 
 #include "diff/judge.hpp"
 #include "diff/parts.hpp"
@@ -41,6 +42,24 @@ bool output_completes(const Key& key, const Alignment& alignment,
   return false;
 }
 
+// What enters a module next without being any module's output is made of outputs: of this one, too,
+// as the reduction stands between modules.
+bool glue_completes(const Key& key, const Alignment& alignment, const Flow& flow,
+                    const std::vector<Outcome>& outcomes) {
+  const Place own = flow.place(key);
+  std::optional<std::size_t> next;
+  for (std::size_t i = 0; i < outcomes.size(); ++i) {
+    const Key& other = alignment.pairs[i].key;
+    if (other.phase != Phase::forward || other.microbatch != key.microbatch || !is_input(other) ||
+        other.module == kRootModule || !is_floating(alignment.pairs[i].candidate->dtype)) {
+      continue;
+    }
+    if (!(own < flow.place(other))) continue;
+    if (!next || flow.place(other) < flow.place(alignment.pairs[*next].key)) next = i;
+  }
+  return next && is_clean(outcomes[*next]);
+}
+
 // The reduced gradients of the module's parameters.
 bool gradients_complete(const Key& key, const Alignment& alignment,
                         const std::vector<Outcome>& outcomes) {
@@ -73,9 +92,11 @@ bool step_completes(const Key& key, const Alignment& alignment,
   return any;
 }
 
-bool completes(const Key& key, const Alignment& alignment, const std::vector<Outcome>& outcomes) {
+bool completes(const Key& key, const Alignment& alignment, const Flow& flow,
+               const std::vector<Outcome>& outcomes) {
   if (key.phase == Phase::forward || key.phase == Phase::recompute) {
-    return output_completes(key, alignment, outcomes);
+    return output_completes(key, alignment, outcomes) ||
+           glue_completes(key, alignment, flow, outcomes);
   }
   if (carries_seed(key)) return gradients_complete(key, alignment, outcomes);
   return key.phase == Phase::grad && step_completes(key, alignment, outcomes);
@@ -94,7 +115,8 @@ bool all_addends(const LogicalTensor& tensor) {
   return true;
 }
 
-void accept_completed_sums(const Alignment& alignment, std::vector<Outcome>& outcomes) {
+void accept_completed_sums(const Alignment& alignment, const Flow& flow,
+                           std::vector<Outcome>& outcomes) {
   for (std::size_t i = 0; i < outcomes.size(); ++i) {
     std::vector<Finding>& findings = outcomes[i].findings;
     const Pair& pair = alignment.pairs[i];
@@ -102,7 +124,7 @@ void accept_completed_sums(const Alignment& alignment, std::vector<Outcome>& out
     if (!std::any_of(findings.begin(), findings.end(), is_sum_problem)) continue;
     if (!std::all_of(findings.begin(), findings.end(), is_sum_problem)) continue;
     if (!all_addends(*pair.reference) || !all_addends(*pair.candidate)) continue;
-    if (completes(key, alignment, outcomes)) findings.clear();
+    if (completes(key, alignment, flow, outcomes)) findings.clear();
   }
 }
 

@@ -39,7 +39,7 @@ std::vector<Outcome> Judge::run() {
       if (turn_of(alignment_.pairs[i].key) == turn) judge_pair(i);
     }
   }
-  accept_completed_sums(alignment_, outcomes_);
+  accept_completed_sums(alignment_, flow_, outcomes_);
   for (std::size_t i = 0; i < outcomes_.size(); ++i) follow_alias(i);
   return std::move(outcomes_);
 }

@@ -51,9 +51,11 @@ struct JudgeInput {
 [[nodiscard]] std::vector<Outcome> judge(const JudgeInput& input);
 
 // Values that are still to be added over an axis (partial_incomplete) are no error where that sum
-// is right and something completes it: the module around returns the right output, or the reduced
-// gradients of its parameters are right. Takes those findings back.
-void accept_completed_sums(const Alignment& alignment, std::vector<Outcome>& outcomes);
+// is right and something completes it: the module around returns the right output, the next tensor
+// that enters a module without being a module's output is right, or the reduced gradients of its
+// parameters are. Takes those findings back.
+void accept_completed_sums(const Alignment& alignment, const Flow& flow,
+                           std::vector<Outcome>& outcomes);
 
 // ---- evidence (evidence.cpp) ----
 

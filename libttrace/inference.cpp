@@ -208,6 +208,9 @@ class LayoutInference {
   void decide_classes(DecidedClasses& classes) {
     for (DecidedClass& decided : classes) {
       decided.verdict = decide(decided.tensors, lessons_);
+      const Key& any = *decided.tensors.members.front().key;
+      const bool output = any.phase == Phase::forward && any.slot.rfind("output", 0) == 0;
+      if (output) find_sum(decided.tensors, lessons_, decided.verdict);
       learn_cuts(decided);
     }
     for (DecidedClass& decided : classes) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <utility>
 
 namespace ttrace {
@@ -232,6 +233,62 @@ void Ballot::count_witness(const Witness& witness, Marks& marks) {
   marks.informative += informative;
   marks.fits.push_back(
       informative == 0 ? -1 : static_cast<double>(agreements) / static_cast<double>(informative));
+}
+
+void Ballot::add_sums(const Witness& witness, const std::vector<std::uint64_t>& indices,
+                      const std::vector<MeshAxis>& axes,
+                      std::vector<std::pair<double, double>>& sums) const {
+  struct Sum {
+    const Voice* first = nullptr;
+    std::vector<double> values;
+    std::uint64_t addends = 0;
+  };
+  std::uint64_t expected = 1;
+  for (const MeshAxis& axis : axes) expected *= axis.size;
+  std::map<std::pair<std::map<std::string, std::uint64_t>, Shape>, Sum> groups;
+  for (const Voice& voice : witness.voices) {
+    std::map<std::string, std::uint64_t> where;
+    for (const auto& [axis, position] : slots_[voice.slot].where) where[axis] = position.coord;
+    for (const MeshAxis& axis : axes) where.erase(axis.name);
+    Sum& sum = groups[{std::move(where), slots_[voice.slot].local}];
+    if (sum.first == nullptr) sum.first = &voice;
+    sum.values.resize(voice.values.size(), 0.0);
+    for (std::size_t i = 0; i < voice.values.size(); ++i) sum.values[i] += voice.values[i];
+    ++sum.addends;
+  }
+  for (const auto& [group, sum] : groups) {
+    if (sum.addends != expected) continue;
+    const std::size_t first = slots_[sum.first->slot].first;
+    for (std::size_t i = 0; i < sum.values.size(); ++i) {
+      const std::uint64_t index = indices[first + i];
+      const auto expected_value = index == kOutside ? std::nullopt : witness.reference->at(index);
+      if (!expected_value || !std::isfinite(*expected_value)) continue;
+      if (sum.values[i] != 0 || *expected_value != 0) {
+        sums.emplace_back(sum.values[i], *expected_value);
+      }
+    }
+  }
+  witness.reference->release();
+}
+
+double Ballot::fit_of_sums(const Hypothesis& hypothesis, const std::vector<MeshAxis>& axes) const {
+  const std::vector<std::uint64_t> indices = index_table(hypothesis);
+  std::uint64_t informative = 0;
+  std::uint64_t agreements = 0;
+  for (const Witness& witness : witnesses_) {
+    std::vector<std::pair<double, double>> sums;
+    add_sums(witness, indices, axes, sums);
+    std::vector<double> magnitudes;
+    for (const auto& [held, expected] : sums) magnitudes.push_back(std::abs(expected));
+    const double typical = magnitudes.empty() ? 0 : median(magnitudes);
+    informative += sums.size();
+    for (const auto& [held, expected] : sums) {
+      const double size = std::max(std::abs(held), std::abs(expected));
+      const double allowed = kTolerance * (size + kFloor * typical);
+      agreements += std::abs(held - expected) <= allowed ? 1 : 0;
+    }
+  }
+  return informative == 0 ? 0 : static_cast<double>(agreements) / static_cast<double>(informative);
 }
 
 bool Ballot::beats(const Marks& best, const Marks& other) const {

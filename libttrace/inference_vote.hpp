@@ -50,6 +50,10 @@ struct ClassVerdict {
 
 [[nodiscard]] ClassVerdict decide(const ClassOfTensors& tensors, const CutLessons& lessons);
 
+// Where no layout explains a class of outputs: one under which the sums of what ranks hold do.
+// `verdict` is left as it is when there is none.
+void find_sum(const ClassOfTensors& tensors, const CutLessons& lessons, ClassVerdict& verdict);
+
 // Keeps those hypotheses that other content, `evidence`, does not beat.
 void narrow(ClassVerdict& verdict, const std::vector<Observation>& evidence, std::uint64_t seed);
 

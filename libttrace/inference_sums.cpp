@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// Outputs that are still to be summed: what a row-parallel product returns before its all-reduce,
+// where the module ends before it. A sum would explain a forgotten reduction away, so it is tried
+// last, with no factor of its own, for whole classes, and the judge accepts it only when something
+// completes it.
+#include <algorithm>
+
+#include "libttrace/inference_vote.hpp"
+
+namespace ttrace {
+namespace {
+
+constexpr double kPlain = 0.9;  // a layout without a sum that explains this much needs none
+constexpr std::size_t kMostAxes = 4;
+
+bool cuts_over(const Layout& layout, const std::string& axis) {
+  return std::any_of(layout.dims.begin(), layout.dims.end(), [&axis](const auto& cuts) {
+    return std::any_of(cuts.begin(), cuts.end(), [&axis](const Cut& cut) {
+      return cut.axis == axis || cut.axis.rfind(axis + "/", 0) == 0;
+    });
+  });
+}
+
+// All shards of the observed members: a sum needs every rank.
+std::vector<Observation> whole(const ClassOfTensors& tensors) {
+  std::vector<Observation> observations = observe(tensors);
+  for (Observation& observation : observations) {
+    for (const ClassMember& member : tensors.members) {
+      if (member.reference != observation.reference) continue;
+      observation.shards.clear();
+      for (const Shard& shard : *member.shards) observation.shards.push_back(&shard);
+    }
+  }
+  return observations;
+}
+
+std::vector<MeshAxis> chosen_of(const std::vector<MeshAxis>& axes, std::uint64_t choice) {
+  std::vector<MeshAxis> chosen;
+  for (std::size_t i = 0; i < axes.size(); ++i) {
+    if ((choice >> i & 1) != 0) chosen.push_back(axes[i]);
+  }
+  return chosen;
+}
+
+}  // namespace
+
+void find_sum(const ClassOfTensors& tensors, const CutLessons& lessons, ClassVerdict& verdict) {
+  if (tensors.declared || !verdict.varied || verdict.fit >= kPlain || verdict.standing.empty()) {
+    return;
+  }
+  const Ballot ballot(whole(tensors), seed_of(tensors.name));
+  std::vector<Hypothesis> hypotheses = members_of(FamilyTier::plain, tensors.question, lessons);
+  for (Hypothesis& more : members_of(FamilyTier::strided, tensors.question, lessons)) {
+    hypotheses.push_back(std::move(more));
+  }
+  double best = kPlain;
+  for (const Hypothesis& hypothesis : hypotheses) {
+    std::vector<MeshAxis> replicating;
+    for (const MeshAxis& axis : tensors.question.mesh.axes) {
+      if (!cuts_over(hypothesis.layout, axis.name)) replicating.push_back(axis);
+    }
+    if (replicating.size() > kMostAxes) continue;
+    for (std::uint64_t choice = 1; choice < std::uint64_t{1} << replicating.size(); ++choice) {
+      const std::vector<MeshAxis> axes = chosen_of(replicating, choice);
+      const double fit = ballot.fit_of_sums(hypothesis, axes);
+      if (fit <= best) continue;
+      best = fit;
+      verdict.standing = {hypothesis};
+      verdict.standing.front().layout.partial.clear();
+      for (const MeshAxis& axis : axes) {
+        verdict.standing.front().layout.partial.push_back(axis.name);
+      }
+      verdict.fit = fit;
+      verdict.reason = "content: ranks hold addends";
+    }
+  }
+}
+
+}  // namespace ttrace
