@@ -158,7 +158,9 @@ bool differ_elsewhere(const Layout& layout, const std::vector<Shard>& shards) {
 LayoutDecision decide(const Key& key, const std::vector<Shard>& shards,
                       const std::vector<LayoutRule>& rules, Declarations& declarations) {
   auto declared = agreed_layout(shards, declarations);
-  const Layout* rule = find_rule(rules, key);
+  const LayoutRule* found = find_rule(rules, key);
+  if (found != nullptr && found->undeclared) return undeclared(shards);
+  const Layout* rule = found != nullptr ? &found->layout : nullptr;
   if (rule == nullptr) {
     if (const auto* refusal = std::get_if<Refusal>(&declared)) return refuse(refusal->why);
     if (!std::get<std::optional<Layout>>(declared)) return undeclared(shards);

@@ -130,10 +130,11 @@ Declaration Declarations::of(const Key& key, const std::vector<Shard>& shards) {
                              std::to_string(shard.rank) + " \"" + to_string(*own) + "\"";
     }
   }
-  if (const Layout* rule = find_rule(rules_, key)) {
-    declaration.layout = *rule;
-    declaration.conflict.clear();
-  }
+  const LayoutRule* rule = find_rule(rules_, key);
+  if (rule == nullptr || (rule->undeclared && declaration.flat)) return declaration;
+  declaration.conflict.clear();
+  declaration.layout.reset();
+  if (!rule->undeclared) declaration.layout = rule->layout;
   return declaration;
 }
 

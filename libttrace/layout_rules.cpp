@@ -66,7 +66,11 @@ std::optional<LayoutRule> parse_rule(RuleLine line) {
   if (!pattern) return std::nullopt;
   const std::optional<std::string> dims = line.next();
   if (!dims) line.fail("expected a dims string after the name");
-  LayoutRule rule{*pattern, {}};
+  LayoutRule rule{*pattern, {}, *dims == "?"};
+  if (rule.undeclared) {
+    if (line.next()) line.fail("unexpected text after \"?\"");
+    return rule;
+  }
   try {
     rule.layout = parse_dims(*dims);
   } catch (const Trouble& trouble) {
@@ -101,12 +105,12 @@ std::vector<LayoutRule> read_layout_rules(const std::string& path) {
   return rules;
 }
 
-const Layout* find_rule(const std::vector<LayoutRule>& rules, const Key& key) {
+const LayoutRule* find_rule(const std::vector<LayoutRule>& rules, const Key& key) {
   const std::string full = std::string(name_of(key.phase)) + "/" + key.module + "/" + key.slot;
   for (const LayoutRule& rule : rules) {
     const bool of_module = rule.pattern.find('/') == std::string::npos;
     const std::string& name = of_module ? key.module : full;
-    if (fnmatch(rule.pattern.c_str(), name.c_str(), FNM_NOESCAPE) == 0) return &rule.layout;
+    if (fnmatch(rule.pattern.c_str(), name.c_str(), FNM_NOESCAPE) == 0) return &rule;
   }
   return nullptr;
 }

@@ -68,13 +68,14 @@ struct LayoutDecision {
 };
 using LayoutDecisions = std::map<Key, LayoutDecision>;
 
-// dims strings of a --layout FILE: first match wins. Lines: GLOB-of-key  DIMS  [SHAPE]
+// dims strings of a --layout FILE: first match wins. Lines: GLOB-of-key  DIMS  [SHAPE], or GLOB  ?
 struct LayoutRule {
   std::string pattern;
   Layout layout;
+  bool undeclared = false;  // "?": what the program declares is not looked at, pieces aside
 };
 [[nodiscard]] std::vector<LayoutRule> read_layout_rules(const std::string& path);
-[[nodiscard]] const Layout* find_rule(const std::vector<LayoutRule>& rules, const Key& key);
+[[nodiscard]] const LayoutRule* find_rule(const std::vector<LayoutRule>& rules, const Key& key);
 
 // What the program or a rule declared; nothing else. For merging without a reference.
 [[nodiscard]] LayoutDecisions declared_layouts(const ShardGroups& groups,
