@@ -39,7 +39,7 @@ std::vector<Outcome> Judge::run() {
       if (turn_of(alignment_.pairs[i].key) == turn) judge_pair(i);
     }
   }
-  accept_completed_sums(alignment_, flow_, outcomes_);
+  accept_completed_sums(alignment_, reference_, flow_, outcomes_);
   for (std::size_t i = 0; i < outcomes_.size(); ++i) follow_alias(i);
   return std::move(outcomes_);
 }
@@ -97,12 +97,14 @@ bool Judge::judge_split_loss(std::size_t i) {
 }
 
 // Where the ranks' copies differ because each is an addend, and their sum is right. Whether
-// somebody adds them up is for accept_completed_sums to say.
+// somebody adds them up is for accept_completed_sums to say; of reduced gradients, which ought to
+// be sums by then, it is only noted.
 bool Judge::judge_sum(std::size_t i) {
   const Pair& pair = alignment_.pairs[i];
   const Phase phase = pair.key.phase;
   const bool inner = phase == Phase::forward || phase == Phase::recompute || carries_seed(pair.key);
-  if (!inner || !pair.reference->proved()) return false;
+  const bool reduced = phase == Phase::grad && !inner;
+  if (!(inner || reduced) || !pair.reference->proved()) return false;
   const std::optional<LogicalTensor> sum = as_sum(*pair.candidate);
   if (!sum) return false;
   const PairMetrics metrics =
@@ -112,6 +114,10 @@ bool Judge::judge_sum(std::size_t i) {
   const double error = std::sqrt(metrics.total.sums.error_squares);
   const double limit = limits_.tensors[i].relative * norm;
   if (limits_.tensors[i].rule != Rule::relative || !(error <= limit)) return false;
+  if (reduced) {
+    outcomes_[i].sum_is_right = metrics.total.count == element_count(pair.reference->shape);
+    return false;
+  }
   outcomes_[i].compared = metrics.total.count == element_count(pair.reference->shape);
   settle(i, error, limit, norm);
   add(i, FindingKind::partial_incomplete, 0,

@@ -28,6 +28,7 @@ struct Outcome {
   double score = 0;            // error / limit
   std::uint64_t excluded = 0;  // elements that an update says nothing about
   bool equal = false;          // not one element differs
+  bool sum_is_right = false;   // of a reduced gradient whose copies are addends
   std::string statistic;       // by which it was judged; "": the norm
   std::optional<Resolution> resolution;
   std::optional<PooledTerm> pooled;
@@ -52,9 +53,11 @@ struct JudgeInput {
 
 // Values that are still to be added over an axis (partial_incomplete) are no error where that sum
 // is right and something completes it: the module around returns the right output, the next tensor
-// that enters a module without being a module's output is right, or the reduced gradients of its
-// parameters are. Takes those findings back.
-void accept_completed_sums(const Alignment& alignment, const Flow& flow,
+// that enters a module without being a module's output is right, or, backwards, the reduced
+// gradients of its parameters or, without any, the next gradient. A reduced gradient itself may be
+// left to the optimizer to add up (DTensor's do); undeclared, all that the step made of it must be
+// right. Takes those findings back.
+void accept_completed_sums(const Alignment& alignment, const Side& reference, const Flow& flow,
                            std::vector<Outcome>& outcomes);
 
 // ---- evidence (evidence.cpp) ----

@@ -51,12 +51,29 @@ bool explains(const Axes& axes, const std::vector<const PlacedShard*>& place) {
   return addends.size() == expected;
 }
 
+// Where an axis cuts only between groups of its ranks ("tp/outer2"): the place in such a group.
+Axes inner_axes(const LogicalTensor& tensor) {
+  Axes axes;
+  for (const auto& cuts : tensor.layout.dims) {
+    for (const Cut& cut : cuts) {
+      const std::size_t slash = cut.axis.find("/outer");
+      if (slash == std::string::npos) continue;
+      const std::string base = cut.axis.substr(0, slash);
+      const Coordinates& where = tensor.shards.front().shard.where;
+      const std::uint64_t size = position_on(where, base).size / position_on(where, cut.axis).size;
+      axes.push_back(base + "/inner" + std::to_string(size));
+    }
+  }
+  return axes;
+}
+
 // Subsets of the mesh axes, smallest first.
 std::vector<Axes> subsets(const LogicalTensor& tensor) {
   Axes all;
   for (const auto& [name, position] : tensor.shards.front().shard.where) {
     if (position.size > 1) all.push_back(name);
   }
+  for (std::string& axis : inner_axes(tensor)) all.push_back(std::move(axis));
   std::vector<Axes> sets{{}};
   for (const std::string& axis : all) {
     const std::size_t before = sets.size();
