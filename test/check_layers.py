@@ -12,7 +12,9 @@ from pathlib import Path
 MAY_INCLUDE = {
     "libttrace/core/": {"libttrace/core/"},
     "libttrace/": {"libttrace/core/", "libttrace/"},
-    "capture/": {"libttrace/core/", "capture/"},
+    "capture/": {"libttrace/core/", "capture/", "capture/feed"},
+    # What a traced process needs to be fed; its own library, without HDF5.
+    "capture/feed": {"libttrace/core/", "libttrace/layout.hpp", "libttrace/pack.hpp", "capture/feed"},
     "capture/writer": {"libttrace/core/", "libttrace/", "capture/", "capture/writer"},  # a process of its own
     "diff/": {"libttrace/core/", "libttrace/", "diff/"},
     "tolerance/": {"libttrace/core/", "libttrace/", "diff/", "tolerance/"},
@@ -27,7 +29,7 @@ MAY_INCLUDE = {
 THIRD_PARTY = {
     "hdf5.h": ("libttrace/h5", "libttrace/segment", "test/", "bench/"),
     "H5": ("libttrace/h5", "libttrace/segment", "test/", "bench/"),
-    "nlohmann/": ("libttrace/", "capture/writer", "diff/", "tolerance/", "tools/", "test/", "bench/"),
+    "nlohmann/": ("libttrace/", "capture/feed", "capture/writer", "diff/", "tolerance/", "tools/", "test/", "bench/"),
     "CLI/": ("tools/", "bench/"),
     "xxhash.h": ("libttrace/", "test/", "bench/"),
     "cuda": ("diff/", "capture/", "test/", "bench/"),

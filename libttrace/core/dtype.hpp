@@ -141,5 +141,8 @@ decltype(auto) visit_dtype(DType type, Visitor&& visitor) {
 
 // The exact value of element `index` of a packed array of `type`, as double.
 [[nodiscard]] double decode(DType type, const std::byte* data, std::size_t index);
+// Stores the nearest value of a floating `type`, ties to even. What is too large becomes infinite,
+// or NaN in a type without infinities.
+void encode(DType type, double value, std::byte* data, std::size_t index);
 
 }  // namespace ttrace
