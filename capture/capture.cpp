@@ -82,6 +82,10 @@ int64_t ttrace_record(const ttrace_tensor* tensor) {
   return guarded([&] { return session().record(tensor); });
 }
 
+int ttrace_feed(const ttrace_tensor* tensor, void* data) {
+  return guarded([&] { return session().feed(tensor, data); });
+}
+
 int ttrace_close(void) {
   return guarded([] { return session().close(); });
 }

@@ -13,6 +13,7 @@
 #include <system_error>
 #include <thread>
 
+#include "capture/feed.hpp"
 #include "capture/session_holder.hpp"
 #include "capture/spawn.hpp"
 
@@ -38,6 +39,9 @@ bool identifies_microbatch(const ttrace_tensor& tensor) {
 }  // namespace
 
 // ---- open and close ----
+
+Session::Session() = default;
+Session::~Session() = default;  // where Feed is known
 
 int Session::open(const ttrace_options* options) {
   static const int registered =
@@ -67,6 +71,8 @@ int Session::open_writer() {
     recorded_.clear();
     estimate_ = {};
     update_active();
+    if (const std::string problem = open_feed(); !problem.empty())
+      return fail(EINVAL, "--replay", problem);
     return 0;
   } catch (const SpawnFailure& failure) {
     error = failure.error;
@@ -87,7 +93,7 @@ int Session::close() {
 int Session::close_locked() {
   if (inert_ || ring_ == nullptr) return 0;
   active_.store(false);
-  if (send_estimate() && send_header(MessageType::close, 0)) ring_->publish();
+  if (send_fed() && send_estimate() && send_header(MessageType::close, 0)) ring_->publish();
   ConsumerReport report = ring_->report();
   while (report.state == ConsumerState::ready && !ring_->consumer_gone()) {
     report = ring_->wait_while(ConsumerState::ready, milliseconds(10000));
@@ -210,6 +216,7 @@ int Session::set(const char* json) {
   if (text.size() > kMaxJsonBytes) return fail(EINVAL, "ttrace_set", "text is longer than 1 GiB");
   if (!send_header(MessageType::set_json, text.size()) || !send(text)) return disarm();
   ring_->publish();
+  learn(text);
   return 0;
 }
 
@@ -230,6 +237,7 @@ int Session::begin_iteration(std::int64_t iteration) {
                 iteration < 0 ? "is negative" : "came after a later one or twice");
   }
   const bool was_open = open_iteration_;
+  if (was_open && !send_fed()) return disarm();
   last_iteration_ = iteration;
   wanted_ = !settings_.iterations || contains(*settings_.iterations, iteration);
   open_iteration_ = wanted_;
@@ -253,6 +261,7 @@ int Session::end_iteration() {
   if (!open_iteration_) return 0;
   open_iteration_ = false;
   recorded_.clear();
+  if (!send_fed()) return disarm();
   const bool sent =
       settings_.estimate ? send_estimate() : send_header(MessageType::end_iteration, 0);
   if (!sent) return disarm();
@@ -274,6 +283,13 @@ std::int64_t Session::record(const ttrace_tensor* tensor) {
   const bool always = identifies_microbatch(*tensor);
   const std::string_view phase = name_of(static_cast<Phase>(tensor->phase));
   if (!always && !settings_.filter.wants(phase, checked.module, checked.slot)) return -ENOTCONN;
+  if (steps_from_unknown_state(*tensor)) {
+    const bool sent = send_note("not recorded", "step",
+                                "the pack does not have the iteration before, so the states that "
+                                "this step starts from are not known",
+                                0);
+    return sent ? -ENOTCONN : disarm();
+  }
   const std::uint8_t kind = always ? tensor->kind : std::max(tensor->kind, settings_.kind);
   const std::uint64_t sequence = recorded_.size();
   RecordedTensor recorded{checked.bytes, sequence, tensor->dtype};
@@ -285,7 +301,10 @@ std::int64_t Session::record(const ttrace_tensor* tensor) {
     estimate_[tensor->phase] += kept ? checked.bytes : 0;
     return static_cast<std::int64_t>(sequence);
   }
-  if (!send_record(*tensor, checked, kind)) return disarm();
+  ttrace_tensor given = *tensor;
+  std::vector<std::byte> replaced;
+  if (replaced_parameter(given, checked, replaced)) given.data = replaced.data();
+  if (!send_record(given, checked, kind)) return disarm();
   ring_->publish();
   return static_cast<std::int64_t>(sequence);
 }

@@ -25,8 +25,12 @@
 
 namespace ttrace {
 
+class Feed;
+
 class Session {
  public:
+  Session();
+  ~Session();
   int open(const ttrace_options* options);
   [[nodiscard]] bool active() const { return active_.load(std::memory_order_relaxed); }
   int set(const char* json);
@@ -34,6 +38,7 @@ class Session {
   int begin_iteration(std::int64_t iteration);
   int end_iteration();
   std::int64_t record(const ttrace_tensor* tensor);
+  int feed(const ttrace_tensor* tensor, void* data);
   int close();
   // At process exit: gives up, instead of waiting for a thread that will never let go.
   void close_at_exit();
@@ -61,10 +66,21 @@ class Session {
   [[nodiscard]] bool send_estimate();
   void update_active();
 
+  // ---- of a replay (session_feed.cpp) ----
+  [[nodiscard]] std::string open_feed();  // why it cannot be, or ""
+  void learn(std::string_view json);
+  // Whether the pack's value is recorded instead, and that value.
+  [[nodiscard]] bool replaced_parameter(const ttrace_tensor& tensor, const CheckedTensor& checked,
+                                        std::vector<std::byte>& bytes) const;
+  [[nodiscard]] bool steps_from_unknown_state(const ttrace_tensor& tensor) const;
+  [[nodiscard]] bool send_fed();
+
   std::mutex mutex_;
   std::atomic<bool> active_{false};
   Settings settings_;
   std::unique_ptr<RingProducer> ring_;
+  std::unique_ptr<Feed> feed_;  // the pack of a replay
+  std::uint64_t fed_ = 0;       // activations and their gradients that came from it
   bool inert_ = false;
   RingProducer* parents_ring_ = nullptr;  // in a forked child: its memory is not mapped here
   bool wanted_ = true;                    // the current iteration is one of those to be captured

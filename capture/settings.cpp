@@ -162,6 +162,7 @@ std::optional<Refusal> read_settings(const ttrace_options* options, Settings& se
   if (settings.directory.empty())
     return Refusal{ENOENT, "no trace directory: TTRACE_OUT is not set"};
   settings.run_id = text_of(known.run_id, "TTRACE_RUN_ID");
+  if ((known.flags & TTRACE_NO_FEED) == 0) settings.replay = variable("TTRACE_REPLAY");
   if (auto refusal = read_rank(known, settings)) return refusal;
   if (auto refusal = read_ring(known, settings)) return refusal;
   if (auto refusal = read_selection(settings)) return refusal;

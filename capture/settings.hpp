@@ -28,6 +28,7 @@ struct Settings {
   std::string directory;
   std::string writer;
   std::string run_id;  // "": the writer finds or makes one
+  std::string replay;  // a pack to feed the run with; "": none
   std::int32_t rank = 0;
   std::int32_t world_size = 1;
   std::uint64_t ring_bytes = 0;

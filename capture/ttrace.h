@@ -59,15 +59,20 @@ enum ttrace_flag {
   TTRACE_NO_GRADIENT = 8 /* parameter whose gradient was absent at the step */
 };
 
+enum ttrace_open_flag {
+  TTRACE_NO_FEED = 1 /* ttrace_feed will not be called: the pack of a replay is not opened */
+};
+
 /* A member left zero or NULL is taken from the environment that ttrace-capture prepared
- * (TTRACE_OUT, TTRACE_WRITER, TTRACE_RUN_ID, TTRACE_RING; RANK, WORLD_SIZE and their MPI and
- * Slurm cousins). TTRACE_RANKS and TTRACE_ITERATIONS ("0-2,5"), TTRACE_FILTERS (a glob a line) and
- * TTRACE_WHAT ("stats", "hash") say what is wanted. Set struct_size to sizeof(ttrace_options). */
+ * (TTRACE_OUT, TTRACE_WRITER, TTRACE_RUN_ID, TTRACE_RING, TTRACE_REPLAY; RANK, WORLD_SIZE and their
+ * MPI and Slurm cousins). TTRACE_RANKS and TTRACE_ITERATIONS ("0-2,5"), TTRACE_FILTERS (a glob a
+ * line) and TTRACE_WHAT ("stats", "hash") say what is wanted. Set struct_size to
+ * sizeof(ttrace_options). */
 typedef struct ttrace_options {
   uint32_t struct_size;
-  int32_t rank;       /* -1: from the environment, else 0 */
-  int32_t world_size; /* 0: from the environment, else 1 */
-  uint32_t reserved;
+  int32_t rank;          /* -1: from the environment, else 0 */
+  int32_t world_size;    /* 0: from the environment, else 1 */
+  uint32_t flags;        /* enum ttrace_open_flag, or-ed */
   const char* directory; /* the trace */
   const char* writer;    /* path of the ttrace-writer program */
   const char* run_id;
@@ -120,6 +125,21 @@ typedef struct ttrace_tensor {
  * within its segment (>= 0), or a negative errno. What --filter leaves out is -ENOTCONN and has no
  * number; integer inputs of the model (TTRACE_ROOT_INPUT) are never left out. */
 int64_t ttrace_record(const ttrace_tensor* tensor);
+
+/* Writes over `data` (packed in row-major order, of tensor->shape and tensor->dtype) what another
+ * run has computed at the same place: ttrace-capture --replay PACK judges each module alone, with
+ * inputs that are the other run's. To be called for every tensor between modules, right after
+ * ttrace_record has been given it:
+ *   forward, backward: before anything is computed from it
+ *   param:             before the first forward pass of the iteration
+ *   grad:              before the step, and before clipping
+ *   step:              before the step and before any record of it: optimizer states by their slot
+ *                      (not "param") become what the other run's step before this one left
+ * Returns 1 when data was written, 0 when there is nothing to write (no replay, no such tensor in
+ * the pack, an iteration that is not captured), and a negative errno when the tensor in the pack
+ * does not fit; rank.json then says why. Floats are rounded to the nearest of tensor->dtype; a rank
+ * of several gets its part, for which the axes must have been told by ttrace_set. */
+int ttrace_feed(const ttrace_tensor* tensor, void* data);
 
 /* Waits until the writer has closed the last segment. Also runs at exit. Returns 0 when all records
  * reached the disk. */

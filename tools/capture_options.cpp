@@ -176,19 +176,21 @@ Environment capture_environment(const CaptureOptions& options, const CapturePart
   const char* python_path = std::getenv("PYTHONPATH");
   const bool chained = python_path != nullptr && *python_path != '\0';
   const std::string agent = parts.agent.string();
-  Environment environment = {{"TTRACE_OUT", std::filesystem::absolute(options.output).string()},
-                             {"TTRACE_RUN_ID", run_id},
-                             {"TTRACE_WRITER", parts.writer.string()},
-                             {"TTRACE_LIB", parts.library.string()},
-                             {"TTRACE_AGENT", agent},
-                             {"TTRACE_RING", std::to_string(*ring_bytes(options.ring))},
-                             {"TTRACE_ITERATIONS", options.iterations},
-                             {"TTRACE_RANKS", options.ranks},
-                             {"TTRACE_ESTIMATE", options.estimate ? "1" : ""},
-                             {"TTRACE_FILTERS", filter_lines(options.filters)},
-                             {"TTRACE_WHAT", options.what},
-                             {"TTRACE_OPTIONS", options_text},
-                             {"PYTHONPATH", chained ? agent + ":" + python_path : agent}};
+  Environment environment = {
+      {"TTRACE_OUT", std::filesystem::absolute(options.output).string()},
+      {"TTRACE_RUN_ID", run_id},
+      {"TTRACE_WRITER", parts.writer.string()},
+      {"TTRACE_LIB", parts.library.string()},
+      {"TTRACE_AGENT", agent},
+      {"TTRACE_RING", std::to_string(*ring_bytes(options.ring))},
+      {"TTRACE_ITERATIONS", options.iterations},
+      {"TTRACE_RANKS", options.ranks},
+      {"TTRACE_ESTIMATE", options.estimate ? "1" : ""},
+      {"TTRACE_FILTERS", filter_lines(options.filters)},
+      {"TTRACE_WHAT", options.what},
+      {"TTRACE_OPTIONS", options_text},
+      {"TTRACE_REPLAY", options.replay.empty() ? "" : std::filesystem::absolute(options.replay)},
+      {"PYTHONPATH", chained ? agent + ":" + python_path : agent}};
   return environment;
 }
 

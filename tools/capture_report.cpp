@@ -70,6 +70,11 @@ void print_missing(const CaptureOptions& options, const std::vector<RankSummary>
     if (rank.lost != 0) note(name + counted(rank.lost, "record") + " did not reach the disk");
     const std::size_t shown =
         options.verbose ? rank.events.size() : std::min(rank.events.size(), kMostEvents);
+    if (!options.replay.empty() && rank.fed == 0) {
+      note(name + "--replay: not one tensor of the pack met one of this run");
+      note("  Is this the command of the reference, and does the pack have its iterations?");
+      note("  Does a C or C++ program call ttrace_feed of ttrace.h?");
+    }
     for (std::size_t i = 0; i < shown; ++i) note(name + rank.events[i]);
     if (shown < rank.events.size()) {
       note(name + counted(rank.events.size() - shown, "more event") + ", see rank.json or use -v");

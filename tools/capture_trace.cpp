@@ -156,6 +156,7 @@ RankSummary summary_of(const fs::path& directory) {
   rank.records = file.value("records", std::uint64_t{0});
   rank.bytes = file.value("bytes", std::uint64_t{0});
   rank.lost = file.value("lost", std::uint64_t{0});
+  rank.fed = file.value("fed", std::uint64_t{0});
   rank.degraded = file.value("degraded", false);
   for (const json& event : file.value("events", json::array())) {
     rank.events.push_back(event.value("what", "") + ": " + event.value("where", "") + ": " +

@@ -36,6 +36,7 @@ struct RankSummary {
   std::uint64_t bytes = 0;
   std::uint64_t lost = 0;
   bool degraded = false;
+  std::uint64_t fed = 0;  // tensors that a replay overwrote
   std::vector<std::string> events;
   std::map<std::string, std::uint64_t> estimate;  // bytes by phase
   std::uint64_t segments = 0;

@@ -18,11 +18,12 @@ PHASES = {"param": 0, "forward": 1, "recompute": 2, "backward": 3, "grad": 4, "s
 KINDS = {"full": 0, "stats": 1, "hash": 2}
 TRAINABLE, ROOT_INPUT, GLUE, NO_GRADIENT = 1, 2, 4, 8
 NOT_ALIAS = -1
+_NO_FEED = 1  # of enum ttrace_open_flag: the agent replays by itself
 
 # ttrace_tensor: struct_size, phase, dtype, kind, ndim, microbatch, call, flags, reserved, then the
 # addresses of module, slot, raw_name, layout, shape, data, and alias_of.
 _TENSOR = struct.Struct("@I4BiIIIPPPPPPq")
-# ttrace_options: struct_size, rank, world_size, reserved, directory, writer, run_id, ring_bytes.
+# ttrace_options: struct_size, rank, world_size, flags, directory, writer, run_id, ring_bytes.
 _OPTIONS = struct.Struct("@IiiIPPPQ")
 _SHAPES_KEPT = 65536  # a program with ever new shapes must not grow
 
@@ -66,8 +67,8 @@ class Library:
 
     def open(self, rank: Optional[int], world_size: Optional[int]) -> int:
         """0, or a negative errno; what is None is left to the environment."""
-        options = _OPTIONS.pack(_OPTIONS.size, -1 if rank is None else rank, world_size or 0, 0,
-                                0, 0, 0, 0)
+        options = _OPTIONS.pack(_OPTIONS.size, -1 if rank is None else rank, world_size or 0,
+                                _NO_FEED, 0, 0, 0, 0)
         return self._open(ctypes.create_string_buffer(options, len(options)))
 
     def set(self, json_text: str) -> int:

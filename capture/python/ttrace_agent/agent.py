@@ -134,8 +134,6 @@ class Agent:
     def close(self) -> None:
         if self.opened and not self._silent:
             self.guarded("close", self.steps.end)
-            if self.replay is not None:
-                self.guarded("close", self.replay.close)
             self.opened = False
             self.library.close()
             self.fall_silent()

@@ -10,7 +10,6 @@ feeds a float32 run. A pack (docs/format.md) names its tensors by their keys.
 
 from __future__ import annotations
 
-import sys
 from typing import Any, Callable, Dict, Optional
 
 from . import adapters, layouts
@@ -124,12 +123,6 @@ class Replay:
             return
         with self._torch.no_grad():
             local.copy_(stored.reshape(local.shape))
-
-    def close(self) -> None:
-        if not self.overwritten:
-            print("ttrace-capture: --replay: not one tensor of the pack met one of this run: is "
-                  "this the command of the reference, and does the pack have its iterations?",
-                  file=sys.stderr, flush=True)
 
 
 class _Parameters:
