@@ -41,18 +41,18 @@ float Model::forward(int microbatch, std::span<const std::int64_t> tokens,
   Tensor x = embedding_.forward(tokens);
   trace_output(microbatch, "embedding", x);
   for (Block& block : blocks_) {
-    const Tensor normed = block.norm.forward(x);
+    Tensor normed = block.norm.forward(x);
     trace_output(microbatch, block.name + ".norm", normed);
     block.before_relu = block.fc1.forward(normed);
     trace_output(microbatch, block.name + ".fc1", block.before_relu);
-    const Tensor added = block.fc2.forward(relu(block.before_relu));
+    Tensor added = block.fc2.forward(relu(block.before_relu));
     trace_output(microbatch, block.name + ".fc2", added);
     add(added, x);
     trace_output(microbatch, block.name, x);
   }
   x = final_norm_.forward(x);
   trace_output(microbatch, "final_norm", x);
-  const Tensor logits = output_.forward(x);
+  Tensor logits = output_.forward(x);
   trace_output(microbatch, "output", logits);
   const float loss = cross_entropy(logits, targets);
   trace_loss(microbatch, loss);
@@ -93,9 +93,9 @@ void Model::backward(int microbatch) {
   for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block) {
     trace_gradient(microbatch, block->name, gradient);
     trace_gradient(microbatch, block->name + ".fc2", gradient);
-    const Tensor hidden = relu_backward(block->before_relu, block->fc2.backward(gradient));
+    Tensor hidden = relu_backward(block->before_relu, block->fc2.backward(gradient));
     trace_gradient(microbatch, block->name + ".fc1", hidden);
-    const Tensor normed = block->fc1.backward(hidden);
+    Tensor normed = block->fc1.backward(hidden);
     trace_gradient(microbatch, block->name + ".norm", normed);
     add(block->norm.backward(normed), gradient);
   }

@@ -27,8 +27,10 @@ std::string layout_json(const std::string& dims, const std::vector<std::uint64_t
   return "{\"dims\":\"" + dims + "\",\"shape\":" + list(global) + ",\"source\":\"program\"}";
 }
 
-void record(const Description& what, const std::string& module, const std::string& slot,
-            const std::vector<std::uint64_t>& shape, const void* data, const std::string& layout) {
+// What a call on a tensor says of it; the strings must live until then.
+ttrace_tensor describe(const Description& what, const std::string& module, const std::string& slot,
+                       const std::vector<std::uint64_t>& shape, const void* data,
+                       const std::string& layout) {
   ttrace_tensor tensor{};
   tensor.struct_size = sizeof tensor;
   tensor.phase = what.phase;
@@ -42,22 +44,36 @@ void record(const Description& what, const std::string& module, const std::strin
   tensor.shape = shape.data();
   tensor.data = data;
   tensor.alias_of = -1;
-  (void)ttrace_record(&tensor);  // an error is in the trace; training goes on
+  return tensor;
 }
 
-void record_activation(std::uint8_t phase, int microbatch, const std::string& module,
-                       const std::string& slot, const Tensor& tensor) {
-  record({phase, TTRACE_FLOAT32, microbatch, 0}, module, slot, {tensor.rows, tensor.columns},
-         tensor.values.data(), layout_json(tensor.dims, tensor.global));
-}
+// An error is in the trace; training goes on.
+void record(const ttrace_tensor& tensor) { (void)ttrace_record(&tensor); }
+void feed(const ttrace_tensor& tensor, float* data) { (void)ttrace_feed(&tensor, data); }
 
-void record_parameters(std::uint8_t phase, const std::string& slot,
-                       std::span<Parameter* const> parameters,
-                       const std::vector<float> Parameter::*values) {
+void trace_activation(std::uint8_t phase, int microbatch, const std::string& module,
+                      const std::string& slot, Tensor& activation) {
   if (ttrace_active() == 0) return;
-  for (const Parameter* parameter : parameters) {
-    record({phase, TTRACE_FLOAT32, -1, TTRACE_TRAINABLE}, parameter->name, slot, parameter->shape,
-           (parameter->*values).data(), layout_json(parameter->dims, parameter->global));
+  const std::vector<std::uint64_t> shape = {activation.rows, activation.columns};
+  const std::string layout = layout_json(activation.dims, activation.global);
+  const ttrace_tensor tensor = describe({phase, TTRACE_FLOAT32, microbatch, 0}, module, slot, shape,
+                                        activation.values.data(), layout);
+  record(tensor);
+  feed(tensor, activation.values.data());
+}
+
+void each_parameter(std::uint8_t phase, const std::string& slot,
+                    std::span<Parameter* const> parameters, std::vector<float> Parameter::*values,
+                    bool records, bool feeds) {
+  if (ttrace_active() == 0) return;
+  for (Parameter* parameter : parameters) {
+    std::vector<float>& data = parameter->*values;
+    const std::string layout = layout_json(parameter->dims, parameter->global);
+    const ttrace_tensor tensor =
+        describe({phase, TTRACE_FLOAT32, -1, TTRACE_TRAINABLE}, parameter->name, slot,
+                 parameter->shape, data.data(), layout);
+    if (records) record(tensor);
+    if (feeds) feed(tensor, data.data());
   }
 }
 
@@ -100,33 +116,38 @@ void trace_close() { ttrace_close(); }
 
 void trace_tokens(int microbatch, const std::string& slot, std::span<const std::int64_t> tokens) {
   if (ttrace_active() == 0) return;
-  record({TTRACE_FORWARD, TTRACE_INT64, microbatch, TTRACE_ROOT_INPUT}, "@root", slot,
-         {tokens.size()}, tokens.data(), layout_json("t", {tokens.size()}));
+  const std::vector<std::uint64_t> shape = {tokens.size()};
+  const std::string layout = layout_json("t", shape);
+  record(describe({TTRACE_FORWARD, TTRACE_INT64, microbatch, TTRACE_ROOT_INPUT}, "@root", slot,
+                  shape, tokens.data(), layout));
 }
 
-void trace_output(int microbatch, const std::string& module, const Tensor& output) {
-  if (ttrace_active() == 0) return;
-  record_activation(TTRACE_FORWARD, microbatch, module, "output.0", output);
+void trace_output(int microbatch, const std::string& module, Tensor& output) {
+  trace_activation(TTRACE_FORWARD, microbatch, module, "output.0", output);
 }
 
-void trace_gradient(int microbatch, const std::string& module, const Tensor& gradient) {
-  if (ttrace_active() == 0) return;
-  record_activation(TTRACE_BACKWARD, microbatch, module, "grad_output.0", gradient);
+void trace_gradient(int microbatch, const std::string& module, Tensor& gradient) {
+  trace_activation(TTRACE_BACKWARD, microbatch, module, "grad_output.0", gradient);
 }
 
 void trace_loss(int microbatch, float loss) {
-  record({TTRACE_FORWARD, TTRACE_FLOAT32, microbatch, 0}, "@root", "output.0", {}, &loss, "");
+  record(describe({TTRACE_FORWARD, TTRACE_FLOAT32, microbatch, 0}, "@root", "output.0", {}, &loss,
+                  ""));
 }
 
 void trace_values(std::span<Parameter* const> parameters) {
-  record_parameters(TTRACE_PARAM, "value", parameters, &Parameter::values);
+  each_parameter(TTRACE_PARAM, "value", parameters, &Parameter::values, true, true);
 }
 
 void trace_reduced(std::span<Parameter* const> parameters) {
-  record_parameters(TTRACE_GRAD, "reduced", parameters, &Parameter::gradient);
+  each_parameter(TTRACE_GRAD, "reduced", parameters, &Parameter::gradient, true, true);
+}
+
+void trace_before_step(std::span<Parameter* const> parameters) {
+  each_parameter(TTRACE_STEP, "momentum_buffer", parameters, &Parameter::momentum, false, true);
 }
 
 void trace_step(std::span<Parameter* const> parameters) {
-  record_parameters(TTRACE_STEP, "param", parameters, &Parameter::values);
-  record_parameters(TTRACE_STEP, "momentum_buffer", parameters, &Parameter::momentum);
+  each_parameter(TTRACE_STEP, "param", parameters, &Parameter::values, true, false);
+  each_parameter(TTRACE_STEP, "momentum_buffer", parameters, &Parameter::momentum, true, false);
 }

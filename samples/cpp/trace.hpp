@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // All that this trainer says to ttrace. Each call does nothing unless the program runs under
-// ttrace-capture, so it stays in for production.
+// ttrace-capture, so it stays in for production. In a replay (ttrace-capture --replay) what is not
+// const is overwritten by what the other run computed there.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +18,13 @@ void trace_begin(int iteration);
 void trace_close();
 
 void trace_tokens(int microbatch, const std::string& slot, std::span<const std::int64_t> tokens);
-void trace_output(int microbatch, const std::string& module, const Tensor& output);
-void trace_gradient(int microbatch, const std::string& module, const Tensor& gradient);
+void trace_output(int microbatch, const std::string& module, Tensor& output);
+void trace_gradient(int microbatch, const std::string& module, Tensor& gradient);
 void trace_loss(int microbatch, float loss);
 
-// Of all parameters: their values before the step, their gradients, what the step made of them.
+// Of all parameters: their values before the forward passes, their gradients, what the step starts
+// from, what it made of them.
 void trace_values(std::span<Parameter* const> parameters);
 void trace_reduced(std::span<Parameter* const> parameters);
+void trace_before_step(std::span<Parameter* const> parameters);
 void trace_step(std::span<Parameter* const> parameters);

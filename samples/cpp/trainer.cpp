@@ -133,6 +133,7 @@ int train(const Settings& settings, const Mesh& mesh) {
     trace_reduced(parameters);
     mesh.dp.sum({&loss, 1});
     const float norm = gradient_norm(parameters, mesh);
+    trace_before_step(parameters);
     step(parameters);
     trace_step(parameters);
     if (mesh.rank == 0) {
