@@ -16,8 +16,8 @@ void require_fed(const Trace& replay) {
   if (!rank) return;
   throw Trouble("compare", replay.path().string(),
                 "is called a replay, but rank " + std::to_string(*rank) +
-                    " was fed with nothing: the pack is not for this command, or it is no PyTorch "
-                    "program");
+                    " was fed with nothing: the pack is not for this command, or it is a C or C++ "
+                    "program that does not call ttrace_feed");
 }
 
 void require_replay_of(const Trace& replay, const Trace& candidate, const std::string& option) {

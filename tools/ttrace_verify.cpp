@@ -144,8 +144,8 @@ class Verification {
       const std::string own = runner_.run(plan_.replay(index, false, pack)).id;
       if (unfed_rank(Trace::open(plan_.folder(index) / "own.trace"))) {
         return not_applicable(
-            "this command cannot be fed (it is no PyTorch program), so the "
-            "limits are those of a run end to end, which are weak");
+            "this command was fed with nothing (a C or C++ program must call ttrace_feed of "
+            "ttrace.h), so the limits are those of a run end to end, which are weak");
       }
       std::string high;
       if (!options_.reference_high.empty()) high = runner_.run(plan_.replay(index, true, pack)).id;

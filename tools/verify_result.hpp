@@ -34,7 +34,7 @@ struct Comparison {
 // From the files that a comparison step left.
 [[nodiscard]] Comparison read_comparison(const std::vector<std::filesystem::path>& outputs);
 [[nodiscard]] Comparison no_comparison(const std::string& why);
-// For programs that cannot be fed.
+// For programs that are not fed.
 [[nodiscard]] Comparison not_applicable(const std::string& why);
 
 struct CandidateResult {

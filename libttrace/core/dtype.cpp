@@ -49,6 +49,7 @@ std::uint32_t nearest_code(double value, const SmallFloat& format) {
   const std::uint32_t sign = std::signbit(value) ? 1u << (format.exponent + format.mantissa) : 0;
   if (std::isnan(value)) return sign | format.nan;
   if (std::isinf(value)) return sign | format.beyond;
+  if (value == 0) return sign;
   int exponent = 0;
   (void)std::frexp(value, &exponent);  // |value| is in [2^(exponent - 1), 2^exponent)
   const int bias = (1 << (format.exponent - 1)) - 1;

@@ -6,7 +6,7 @@ import unittest
 import h5py
 import numpy
 
-from runs import BUILD, SOURCE, TOOLS, Runs, launcher, run
+from runs import SOURCE, TOOLS, Runs, launcher, run
 
 MEGATRON = SOURCE / "samples/megatron/pretrain_gpt.py"
 TORCH = SOURCE / "samples/torch/train.py"
@@ -127,15 +127,6 @@ class Replay(Runs):
         self.fed("of-other", TORCH, ["--micro-batch-size", "2"], pack)
         done = run([TOOLS / "ttrace-diff", self.traces / "of-other", reference], expected=2)
         self.assertIn("replay of another run", done.stderr)
-
-    def test_a_command_that_nothing_feeds_is_no_replay(self):
-        """Programs on the C interface are not fed: they would agree with themselves."""
-        trainer = BUILD / "samples/cpp/trainer"
-        self.capture("cpp", [trainer])
-        pack = self.pack(self.traces / "cpp", "--like", self.traces / "cpp")
-        self.capture("cpp-own", [trainer], ["--replay", pack])
-        done = run([TOOLS / "ttrace-diff", self.traces / "cpp-own", self.traces / "cpp"], 2)
-        self.assertIn("was fed with nothing", done.stderr)
 
 
 if __name__ == "__main__":

@@ -24,13 +24,14 @@ import forkserver  # noqa: E402
 
 VERIFY = BUILD / "tools/ttrace-verify"
 CLIENT = f"{BUILD / 'test/capture/abi_client'} fill 3"
+TRAINER = BUILD / "samples/cpp/trainer"
 FORKED = SOURCE / "test/capture/programs/forked.py"
 SERVER = forkserver.Server()
 MODEL = ["--iters", "1", "--layers", "2", "--hidden", "32", "--heads", "2", "--seq", "32"]
 LIMIT_SECONDS = 120
 RANK_VARIABLES = ("RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 STEPS = 6  # one candidate, no --reference-high
-UNFED_STEPS = 5  # of a program on the C interface, which cannot be replayed
+UNFED_STEPS = 5  # of a program on the C interface that does not call ttrace_feed
 
 
 def environment(**more):
@@ -264,10 +265,20 @@ class Steps(Verify):
         done = self.run_steps("sleep 60; true", CLIENT, "--timeout", "1", expected=2)
         self.assertIn("was ended after 1 s", done.stderr)
 
-    def test_a_program_that_cannot_be_fed_is_judged_end_to_end(self):
+    def test_a_program_that_does_not_feed_is_judged_end_to_end(self):
         done = self.run_steps(CLIENT, CLIENT, expected=0)
-        self.assertIn("this command cannot be fed", done.stdout)
+        self.assertIn("this command was fed with nothing (a C or C++ program must call ttrace_feed",
+                      done.stdout)
         self.assertIn("weak", done.stdout)
+
+    def test_a_c_program_that_feeds_is_judged_module_by_module(self):
+        done = self.run_steps(TRAINER, f"{TRAINER} --tp 2", expected=0)
+        self.assertEqual(list(self.steps(done).values()), [False] * STEPS, done.stderr)
+        self.assertIn("Each module alone, fed with the candidate's own tensors: same", done.stdout)
+        done = self.run_steps(TRAINER, f"{TRAINER} --tp 2 --bug embedding-mask", expected=1)
+        self.assertIn("the first module of candidate that diverges is `embedding` (forward, "
+                      "output.0)", done.stdout)
+        self.assertIn("Found with each module alone", done.stdout)
 
     def test_signals_end_the_command_and_the_next_run_goes_on(self):
         pid_file = self.folder / "pid"

@@ -72,6 +72,48 @@ TEST_CASE("every code of the 16- and 8-bit floats has the value its fields say")
   }
 }
 
+TEST_CASE("every value of a small float is stored as its code, what lies between as the nearest") {
+  for (const Format& format : kFormats) {
+    CAPTURE(name_of(format.dtype));
+    const auto stored = [&format](double value) {
+      std::uint16_t code = 0;
+      encode(format.dtype, value, reinterpret_cast<std::byte*>(&code), 0);
+      return unsigned{code};
+    };
+    const unsigned half = code_count(format) / 2;  // codes from here on are negative
+    unsigned wrong = 0;
+    for (unsigned code = 0; code < half; ++code) {
+      const double value = value_of(format, code);
+      if (std::isnan(value)) {
+        wrong += !std::isnan(value_of(format, stored(value)));
+        continue;
+      }
+      wrong += stored(value) != code;
+      wrong += stored(-value) != code + half;
+      // The step past the largest finite value is as long as the one before it.
+      const double next = value_of(format, code + 1);
+      if (!std::isfinite(value)) continue;
+      const double above = std::isfinite(next) ? next : 2 * value - value_of(format, code - 1);
+      const double middle = value + (above - value) / 2;  // exact in double
+      wrong += stored(middle) != (code % 2 == 0 ? code : code + 1);
+      wrong += stored(std::nextafter(middle, INFINITY)) != code + 1;
+      wrong += stored(std::nextafter(middle, 0)) != code;
+    }
+    CHECK(wrong == 0);
+    const unsigned beyond = stored(1e300);
+    CHECK((format.has_infinity ? std::isinf(value_of(format, beyond))
+                               : std::isnan(value_of(format, beyond))));
+    CHECK(stored(-5e-324) == half);
+  }
+  double wide = 0;
+  encode(DType::float64, 0.1, reinterpret_cast<std::byte*>(&wide), 0);
+  CHECK(wide == 0.1);
+  float single[2] = {7, 7};
+  encode(DType::float32, 1 + 0x3p-24, reinterpret_cast<std::byte*>(single), 1);
+  CHECK(single[0] == 7);
+  CHECK(single[1] == 1 + 0x1p-22f);
+}
+
 TEST_CASE("well-known values of the float8 formats") {
   const std::vector<std::uint8_t> e4m3{0x7e, 0x01, 0x7f, 0x78};
   CHECK(decoded(DType::float8_e4m3fn, e4m3, 0) == 448);
