@@ -2,7 +2,11 @@
 """The C++ sample is fed through ttrace.h: bit-equal to itself, healthy layouts the same, each bug
 named where it is, whichever side is fed."""
 import json
+import struct
 import unittest
+
+import h5py
+import numpy
 
 from runs import BUILD, SOURCE, TOOLS, Runs, run
 
@@ -95,6 +99,30 @@ class ReplayCpp(Runs):
         self.assertGreater(parameters["compared"], 0)
         self.assertEqual(report["coverage"]["phases"]["step"]["compared"], 0)
         self.assertEqual(self.events("late own"), {("not recorded", "step")})
+
+    def test_a_step_starts_from_values_gradients_and_momentum_of_the_pack(self):
+        reference = self.trace("ref", [])
+        pack = self.pack(reference, "--like", reference)
+        made = {}
+        random = numpy.random.default_rng(3)
+        with open(pack, "r+b") as file:
+            file.seek(8)
+            (length,) = struct.unpack("<Q", file.read(8))
+            tensors = json.loads(file.read(length))["tensors"]
+            for name in ("it1/param/layers.2.fc1.weight/value",
+                         "it1/grad/layers.2.fc1.weight/reduced",
+                         "it0/step/layers.2.fc1.weight/momentum_buffer"):
+                made[name] = random.standard_normal(tensors[name]["shape"]).astype("<f4")
+                file.seek(-(-(16 + length) // 64) * 64 + tensors[name]["offset"])
+                file.write(made[name].tobytes())
+        self.fed("made up", [], pack)
+        value, gradient, momentum = made.values()
+        with h5py.File(self.traces / "made up/rank00000/it000001.h5") as segment:
+            step = {name: data[()] for name, data in
+                    segment["data/step/layers.2.fc1.weight"].items()}
+        momentum = 0.9 * momentum.astype("f8") + gradient
+        for name, wanted in (("momentum_buffer", momentum), ("param", value - 0.1 * momentum)):
+            numpy.testing.assert_allclose(step[name], wanted, rtol=1e-6, atol=1e-6)
 
     def test_a_program_that_does_not_feed_is_no_replay(self):
         """It would agree with itself."""
