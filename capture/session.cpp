@@ -101,6 +101,7 @@ int Session::close_locked() {
   if (report.state != ConsumerState::finished) report = ring_->report();
   if (report.state != ConsumerState::finished) return disarm();
   ring_.reset();
+  feed_.reset();
   recorded_ = {};
   if (report.error == 0) return 0;
   complain(settings_.rank, report.message);

@@ -137,8 +137,9 @@ int64_t ttrace_record(const ttrace_tensor* tensor);
  *                      (not "param") become what the other run's step before this one left
  * Returns 1 when data was written, 0 when there is nothing to write (no replay, no such tensor in
  * the pack, an iteration that is not captured), and a negative errno when the tensor in the pack
- * does not fit; rank.json then says why. Floats are rounded to the nearest of tensor->dtype; a rank
- * of several gets its part, for which the axes must have been told by ttrace_set. */
+ * does not fit; rank.json then says why. Floats are rounded to the nearest of tensor->dtype, other
+ * types must be equal; a rank of several gets its part, for which the axes must have been told by
+ * ttrace_set. */
 int ttrace_feed(const ttrace_tensor* tensor, void* data);
 
 /* Waits until the writer has closed the last segment. Also runs at exit. Returns 0 when all records

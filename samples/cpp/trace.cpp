@@ -48,8 +48,14 @@ ttrace_tensor describe(const Description& what, const std::string& module, const
 }
 
 // An error is in the trace; training goes on.
-void record(const ttrace_tensor& tensor) { (void)ttrace_record(&tensor); }
+void record(const ttrace_tensor& tensor, float*) { (void)ttrace_record(&tensor); }
 void feed(const ttrace_tensor& tensor, float* data) { (void)ttrace_feed(&tensor, data); }
+
+// What is computed is recorded first.
+void record_and_feed(const ttrace_tensor& tensor, float* data) {
+  record(tensor, data);
+  feed(tensor, data);
+}
 
 void trace_activation(std::uint8_t phase, int microbatch, const std::string& module,
                       const std::string& slot, Tensor& activation) {
@@ -58,13 +64,12 @@ void trace_activation(std::uint8_t phase, int microbatch, const std::string& mod
   const std::string layout = layout_json(activation.dims, activation.global);
   const ttrace_tensor tensor = describe({phase, TTRACE_FLOAT32, microbatch, 0}, module, slot, shape,
                                         activation.values.data(), layout);
-  record(tensor);
-  feed(tensor, activation.values.data());
+  record_and_feed(tensor, activation.values.data());
 }
 
 void each_parameter(std::uint8_t phase, const std::string& slot,
                     std::span<Parameter* const> parameters, std::vector<float> Parameter::*values,
-                    bool records, bool feeds) {
+                    void (*call)(const ttrace_tensor&, float*)) {
   if (ttrace_active() == 0) return;
   for (Parameter* parameter : parameters) {
     std::vector<float>& data = parameter->*values;
@@ -72,8 +77,7 @@ void each_parameter(std::uint8_t phase, const std::string& slot,
     const ttrace_tensor tensor =
         describe({phase, TTRACE_FLOAT32, -1, TTRACE_TRAINABLE}, parameter->name, slot,
                  parameter->shape, data.data(), layout);
-    if (records) record(tensor);
-    if (feeds) feed(tensor, data.data());
+    call(tensor, data.data());
   }
 }
 
@@ -119,7 +123,8 @@ void trace_tokens(int microbatch, const std::string& slot, std::span<const std::
   const std::vector<std::uint64_t> shape = {tokens.size()};
   const std::string layout = layout_json("t", shape);
   record(describe({TTRACE_FORWARD, TTRACE_INT64, microbatch, TTRACE_ROOT_INPUT}, "@root", slot,
-                  shape, tokens.data(), layout));
+                  shape, tokens.data(), layout),
+         nullptr);
 }
 
 void trace_output(int microbatch, const std::string& module, Tensor& output) {
@@ -131,23 +136,24 @@ void trace_gradient(int microbatch, const std::string& module, Tensor& gradient)
 }
 
 void trace_loss(int microbatch, float loss) {
-  record(describe({TTRACE_FORWARD, TTRACE_FLOAT32, microbatch, 0}, "@root", "output.0", {}, &loss,
-                  ""));
+  record(
+      describe({TTRACE_FORWARD, TTRACE_FLOAT32, microbatch, 0}, "@root", "output.0", {}, &loss, ""),
+      nullptr);
 }
 
 void trace_values(std::span<Parameter* const> parameters) {
-  each_parameter(TTRACE_PARAM, "value", parameters, &Parameter::values, true, true);
+  each_parameter(TTRACE_PARAM, "value", parameters, &Parameter::values, record_and_feed);
 }
 
 void trace_reduced(std::span<Parameter* const> parameters) {
-  each_parameter(TTRACE_GRAD, "reduced", parameters, &Parameter::gradient, true, true);
+  each_parameter(TTRACE_GRAD, "reduced", parameters, &Parameter::gradient, record_and_feed);
 }
 
 void trace_before_step(std::span<Parameter* const> parameters) {
-  each_parameter(TTRACE_STEP, "momentum_buffer", parameters, &Parameter::momentum, false, true);
+  each_parameter(TTRACE_STEP, "momentum_buffer", parameters, &Parameter::momentum, feed);
 }
 
 void trace_step(std::span<Parameter* const> parameters) {
-  each_parameter(TTRACE_STEP, "param", parameters, &Parameter::values, true, false);
-  each_parameter(TTRACE_STEP, "momentum_buffer", parameters, &Parameter::momentum, true, false);
+  each_parameter(TTRACE_STEP, "param", parameters, &Parameter::values, record);
+  each_parameter(TTRACE_STEP, "momentum_buffer", parameters, &Parameter::momentum, record);
 }
