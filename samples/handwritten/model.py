@@ -127,27 +127,36 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
+    """One stage of it: its blocks are counted from 0 on every stage."""
+
     def __init__(self, args: argparse.Namespace, mesh: Mesh):
         super().__init__()
         self.args, self.mesh = args, mesh
-        self.words = Table(seeded("words", args.vocabulary, args.width, args.seed), mesh)
-        self.places = nn.Embedding.from_pretrained(
-            seeded("places", args.length, args.width, args.seed), freeze=False)
-        self.blocks = nn.ModuleList(
-            [Block(f"blocks.{i}.", args, mesh) for i in range(args.layers)])
-        self.norm_out = Norm(args.width)
-        self.scores = Matrix(seeded("scores", args.vocabulary, args.width, args.seed).chunk(
-            mesh.size["tp"])[mesh.rank["tp"]])
+        if mesh.first:
+            self.words = Table(seeded("words", args.vocabulary, args.width, args.seed), mesh)
+            self.places = nn.Embedding.from_pretrained(
+                seeded("places", args.length, args.width, args.seed), freeze=False)
+        own = torch.arange(args.layers).chunk(mesh.size["pp"])[mesh.rank["pp"]].tolist()
+        self.blocks = nn.ModuleList([Block(f"blocks.{i}.", args, mesh) for i in own])
+        if mesh.last:
+            self.norm_out = Norm(args.width)
+            self.scores = Matrix(seeded("scores", args.vocabulary, args.width, args.seed).chunk(
+                mesh.size["tp"])[mesh.rank["tp"]])
 
-    def forward(self, tokens: torch.Tensor, targets: torch.Tensor,
+    def forward(self, x: torch.Tensor, targets: torch.Tensor,
                 positions: torch.Tensor) -> torch.Tensor:
-        """The sum of this rank's losses; all ranks of tp go on with the same."""
+        """`x`: tokens, or what the stage before returned. The sum of this rank's losses, of which
+        all ranks of tp go on with the same; on other stages than the last what the next one gets.
+        """
         block = self.blocks[0]
-        x = block.leave(self.words(tokens))
-        own = contiguous(self.mesh.size["tp"], self.mesh.rank["tp"], len(positions))
-        x = x + self.places(positions[own] if self.args.sp else positions)
+        if self.mesh.first:
+            own = contiguous(self.mesh.size["tp"], self.mesh.rank["tp"], len(positions))
+            x = block.leave(self.words(x)) + self.places(
+                positions[own] if self.args.sp else positions)
         for block in self.blocks:
             x = block(x, positions)
+        if not self.mesh.last:
+            return x
         logits = self.scores(block.enter(self.norm_out(x)))
         logits = counted_once(gathered(logits, self.mesh, "tp", 2, contiguous), self.mesh, "tp")
         return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), reduction="sum")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks, their groups, and the collectives that the model is cut with, in plain torch.distributed.
 
-Rank = (dp, cp, tp), tp innermost. Each function below is a pair: what it does forward, and its
+Rank = (pp, dp, cp, tp), tp innermost. Each function below is a pair: what it does forward, and its
 transpose backward.
 """
 
@@ -16,15 +16,19 @@ import torch.distributed as dist
 class Mesh:
     """This rank's place; sizes of 1 need no group."""
 
-    def __init__(self, dp: int, cp: int, tp: int):
-        self.size = {"dp": dp, "cp": cp, "tp": tp}
-        world = dp * cp * tp
+    def __init__(self, pp: int, dp: int, cp: int, tp: int):
+        self.size = {"pp": pp, "dp": dp, "cp": cp, "tp": tp}
+        world = pp * dp * cp * tp
         if world > 1:
             dist.init_process_group("gloo")
         rank = dist.get_rank() if world > 1 else 0
-        self.rank = {"tp": rank % tp, "cp": rank // tp % cp, "dp": rank // (tp * cp)}
+        strides = {"tp": 1, "cp": tp, "dp": tp * cp, "pp": tp * cp * dp}
+        self.rank = {axis: rank // stride % self.size[axis] for axis, stride in strides.items()}
+        self.first = self.rank["pp"] == 0
+        self.last = self.rank["pp"] == pp - 1
+        self._stage = strides["pp"]  # ranks between a stage and the next
         self._groups = {}
-        for axis, stride in (("tp", 1), ("cp", tp), ("dp", tp * cp)):
+        for axis, stride in strides.items():
             size = self.size[axis]
             for first in range(world):
                 if size == 1 or first // stride % size:
@@ -44,6 +48,14 @@ class Mesh:
         parts = [torch.empty_like(tensor) for _ in range(self.size[axis])]
         dist.all_gather(parts, tensor.contiguous(), group=self._groups[axis])
         return parts
+
+    def send(self, tensor: torch.Tensor, stages: int) -> None:
+        """To the rank that stands for this one so many stages on."""
+        dist.send(tensor.contiguous(), dist.get_rank() + stages * self._stage)
+
+    def receive(self, like: torch.Tensor, stages: int) -> torch.Tensor:
+        dist.recv(like, dist.get_rank() + stages * self._stage)
+        return like
 
     def close(self) -> None:
         if dist.is_initialized():
