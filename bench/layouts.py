@@ -84,6 +84,9 @@ ROWS = [
     Row("handwritten", 4, "", "--cp 2 --tp 2 --zigzag --sp"),
     Row("handwritten", 8, "", "--dp 2 --cp 2 --tp 2"),
     Row("handwritten", 4, "--bf16", "--cp 2 --tp 2 --zigzag --sp"),
+    Row("handwritten", 2, "", "--pp 2"),
+    Row("handwritten", 4, "", "--pp 2 --tp 2 --sp"),
+    Row("handwritten", 8, "", "--pp 2 --dp 2 --tp 2"),
 ]
 
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "diff/flow.hpp"
+#include "libttrace/numbering.hpp"
 
 namespace ttrace {
 
@@ -60,6 +61,7 @@ std::optional<Key> alias_target(const Key& key, const std::vector<Shard>& shards
     Key target = record->key;
     target.iteration = key.iteration;
     if (number >= 0) target.microbatch = key.microbatch;
+    if (shard.names != nullptr) target.module = shard.names->logical(target.module);
     if (common && *common != target) return std::nullopt;
     common = std::move(target);
   }

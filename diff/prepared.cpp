@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "libttrace/stages.hpp"
+
 namespace ttrace {
 namespace {
 
@@ -40,7 +42,9 @@ void prepare(Prepared& prepared, const Trace& reference, const Trace& candidate,
   right.trace = &candidate;
   left.iteration = right.iteration = iteration;
   left.groups = group_shards(reference, iteration, match.reference);
-  right.groups = group_shards(candidate, iteration, match.candidate);
+  prepared.names = find_numbers(reference, candidate);
+  right.groups = renamed(group_shards(candidate, iteration, match.candidate), prepared.names);
+  leave_out_handovers(left.groups, right.groups);
   // Rules speak of the candidate; a reference of several ranks is cut, too.
   const bool cut = reference.ranks().size() > 1;
   left.layouts = declared_layouts(left.groups, cut ? rules : std::vector<LayoutRule>{});

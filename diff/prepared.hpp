@@ -10,6 +10,7 @@
 
 #include "diff/align.hpp"
 #include "diff/flow.hpp"
+#include "libttrace/numbering.hpp"
 
 namespace ttrace {
 
@@ -18,6 +19,7 @@ struct Prepared {
   Side reference, candidate;
   std::vector<Finding> findings;  // of data and of layouts
   bool by_content = true;
+  RankNames names;  // of the candidate's ranks
   MicrobatchNumbers reference_numbers, candidate_numbers;
   std::optional<Flow> flow;
   Alignment alignment;

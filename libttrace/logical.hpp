@@ -20,12 +20,14 @@
 namespace ttrace {
 
 struct LogicalTensor;
+class ModuleNames;
 
 struct Shard {
   std::int32_t rank = 0;
   Coordinates where;
   const SegmentReader* segment = nullptr;
   const Record* record = nullptr;
+  const ModuleNames* names = nullptr;  // set where this rank numbers its layers by itself
 };
 
 // Keys carry logical micro-batch numbers: equal numbers on both sides mean the same samples.

@@ -8,6 +8,7 @@
 
 #include "libttrace/core/trouble.hpp"
 #include "libttrace/proof.hpp"
+#include "libttrace/stages.hpp"
 
 namespace ttrace {
 namespace {
@@ -39,9 +40,7 @@ std::vector<Finding> missing_segments(const Trace& trace, std::int64_t iteration
   return findings;
 }
 
-LogicalTensors reference_tensors(const Trace& like, std::int64_t iteration,
-                                 const MicrobatchNumbers& numbers) {
-  const ShardGroups groups = group_shards(like, iteration, numbers);
+LogicalTensors reference_tensors(const ShardGroups& groups) {
   LogicalTensors tensors = place_all(groups, declared_layouts(groups, {}));
   for (auto at = tensors.begin(); at != tensors.end();) {
     at = at->second.proved() ? std::next(at) : tensors.erase(at);  // explains nothing
@@ -81,8 +80,11 @@ MergedIteration merge_iteration(const Trace& trace, const Trace* like, std::int6
                         ", choose one that both have with --iteration");
     }
     MicrobatchMatch match = match_microbatches(*like, trace, iteration, iteration);
-    const LogicalTensors reference = reference_tensors(*like, iteration, match.reference);
-    const ShardGroups groups = group_shards(trace, iteration, match.candidate);
+    const ShardGroups theirs = group_shards(*like, iteration, match.reference);
+    const LogicalTensors reference = reference_tensors(theirs);
+    merged.names = find_numbers(*like, trace);
+    ShardGroups groups = renamed(group_shards(trace, iteration, match.candidate), merged.names);
+    leave_out_handovers(theirs, groups);
     Inference inference = infer_layouts(reference, groups, rules);
     merged.decisions = std::move(inference.decisions);
     merged.tensors = place_all(groups, merged.decisions);

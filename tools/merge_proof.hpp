@@ -7,12 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "libttrace/logical.hpp"
+#include "libttrace/numbering.hpp"
 
 namespace ttrace {
 
 struct MergedIteration {
   std::int64_t iteration = 0;
+  RankNames names;  // shards of `tensors` point to them
   LayoutDecisions decisions;
   LogicalTensors tensors;
   std::vector<Finding> problems;  // the tensors' own, and those of data, layouts and missing parts
