@@ -85,8 +85,11 @@ void Judge::judge_measured(std::size_t i) {
 // done, when this is no such loss or is not right in that way.
 bool Judge::judge_split_loss(std::size_t i) {
   const Pair& pair = alignment_.pairs[i];
-  if (!has_problem(*pair.candidate, FindingKind::replica_conflict)) return false;
-  const std::optional<CombinedLoss> loss = combine_loss(pair, candidate_);
+  if (!has_problem(*pair.candidate, FindingKind::replica_conflict) &&
+      !has_problem(*pair.reference, FindingKind::replica_conflict)) {
+    return false;
+  }
+  const std::optional<CombinedLoss> loss = combine_loss(pair, reference_, candidate_);
   if (!loss) return false;
   const double norm = std::fabs(loss->reference);
   const double error = std::fabs(loss->candidate - loss->reference);

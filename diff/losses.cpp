@@ -7,6 +7,7 @@
 #include <set>
 #include <vector>
 
+#include "diff/sums.hpp"
 #include "diff/tiles.hpp"
 
 namespace ttrace {
@@ -37,40 +38,59 @@ std::optional<double> value_of(const Shard& shard) {
   return decode(record.dtype, shard.segment->bytes(record).data(), 0);
 }
 
+// One number of a forward pass, held by ranks for their own parts of the data.
+struct Parts {
+  double sum = 0;
+  double mean = 0;
+  std::string axes;
+};
+
 std::string joined(const std::set<std::string>& words) {
   std::string text;
   for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
   return text;
 }
 
-}  // namespace
-
-std::optional<CombinedLoss> combine_loss(const Pair& pair, const Side& candidate) {
-  const bool output = pair.key.phase == Phase::forward && !is_input(pair.key);
-  if (!output || element_count(pair.reference->shape) != 1) return std::nullopt;
-  if (!is_floating(pair.reference->dtype) || !readable(*pair.reference)) return std::nullopt;
-  const std::set<std::string> axes = cutting_axes(pair.key, candidate);
+std::optional<Parts> parts_of(const Key& key, const LogicalTensor& tensor, const Side& side) {
+  const std::set<std::string> axes = cutting_axes(key, side);
   if (axes.empty()) return std::nullopt;
-
-  std::map<std::vector<std::uint64_t>, double> parts;  // by coordinates on the cutting axes
-  for (const PlacedShard& placed : pair.candidate->shards) {
+  std::map<std::vector<std::uint64_t>, double> values;  // by coordinates on the cutting axes
+  for (const PlacedShard& placed : tensor.shards) {
     std::vector<std::uint64_t> at;
     for (const std::string& axis : axes) at.push_back(position_on(placed.shard.where, axis).coord);
     const std::optional<double> value = value_of(placed.shard);
     if (!value) return std::nullopt;
-    const auto [known, added] = parts.emplace(std::move(at), *value);
+    const auto [known, added] = values.emplace(std::move(at), *value);
     if (!added && known->second != *value) return std::nullopt;
   }
-  double sum = 0;
-  for (const auto& [at, value] : parts) sum += value;
-  const double mean = sum / static_cast<double>(parts.size());
+  Parts parts;
+  for (const auto& [at, value] : values) parts.sum += value;
+  parts.mean = parts.sum / static_cast<double>(values.size());
+  parts.axes = joined(axes);
+  return parts;
+}
 
+}  // namespace
+
+std::optional<CombinedLoss> combine_loss(const Pair& pair, const Side& reference,
+                                         const Side& candidate) {
+  const bool output = pair.key.phase == Phase::forward && !is_input(pair.key);
+  if (!output || element_count(pair.reference->shape) != 1) return std::nullopt;
+  if (!is_floating(pair.reference->dtype) || !is_floating(pair.candidate->dtype)) {
+    return std::nullopt;
+  }
+  const bool ours = has_problem(*pair.candidate, FindingKind::replica_conflict);
+  const LogicalTensor& whole = ours ? *pair.reference : *pair.candidate;
+  const LogicalTensor& cut = ours ? *pair.candidate : *pair.reference;
+  if (!readable(whole) || has_problem(whole, FindingKind::replica_conflict)) return std::nullopt;
+  const std::optional<Parts> parts = parts_of(pair.key, cut, ours ? candidate : reference);
+  if (!parts) return std::nullopt;
   std::vector<double> truth;
-  read_doubles(*pair.reference, {Shape(pair.reference->shape.size(), 0), pair.reference->shape},
-               truth);
-  const bool is_mean = std::fabs(mean - truth.at(0)) <= std::fabs(sum - truth.at(0));
-  return CombinedLoss{truth[0], is_mean ? mean : sum,
-                      (is_mean ? "mean over " : "sum over ") + joined(axes)};
+  read_doubles(whole, {Shape(whole.shape.size(), 0), whole.shape}, truth);
+  const bool is_mean = std::fabs(parts->mean - truth.at(0)) <= std::fabs(parts->sum - truth.at(0));
+  const double combined = is_mean ? parts->mean : parts->sum;
+  return CombinedLoss{ours ? truth[0] : combined, ours ? combined : truth[0],
+                      (is_mean ? "mean over " : "sum over ") + parts->axes};
 }
 
 }  // namespace ttrace

@@ -17,8 +17,10 @@ struct CombinedLoss {
   std::string how;  // "mean over dp", "sum over dp"
 };
 
-// Of the two ways the one nearer to the reference. nullopt when the pair is not one number of a
-// forward pass, when the model's inputs are not cut, or when copies within a part disagree.
-[[nodiscard]] std::optional<CombinedLoss> combine_loss(const Pair& pair, const Side& candidate);
+// Of the two ways the one nearer to what the other run has whole. nullopt when the pair is not one
+// number of a forward pass, when neither run's inputs are cut, or when copies within a part
+// disagree.
+[[nodiscard]] std::optional<CombinedLoss> combine_loss(const Pair& pair, const Side& reference,
+                                                       const Side& candidate);
 
 }  // namespace ttrace

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "libttrace/mutual.hpp"
 #include "libttrace/stages.hpp"
 
 namespace ttrace {
@@ -43,11 +44,17 @@ void prepare(Prepared& prepared, const Trace& reference, const Trace& candidate,
   left.iteration = right.iteration = iteration;
   left.groups = group_shards(reference, iteration, match.reference);
   prepared.names = find_numbers(reference, candidate);
+  if (prepared.names.empty() && reference.ranks().size() > 1) {
+    prepared.reference_names = find_numbers(candidate, reference);
+    left.groups = renamed(std::move(left.groups), prepared.reference_names);
+  }
   right.groups = renamed(group_shards(candidate, iteration, match.candidate), prepared.names);
   leave_out_handovers(left.groups, right.groups);
+  leave_out_handovers(right.groups, left.groups);
   // Rules speak of the candidate; a reference of several ranks is cut, too.
   const bool cut = reference.ranks().size() > 1;
   left.layouts = declared_layouts(left.groups, cut ? rules : std::vector<LayoutRule>{});
+  if (cut) learn_layouts(left.groups, right.groups, rules, left.layouts);
   left.tensors = place_all(left.groups, left.layouts);
   LogicalTensors unknown = take_unknown(left);
   Inference inference = infer_layouts(left.tensors, right.groups, rules);

@@ -19,7 +19,7 @@ struct Prepared {
   Side reference, candidate;
   std::vector<Finding> findings;  // of data and of layouts
   bool by_content = true;
-  RankNames names;  // of the candidate's ranks
+  RankNames names, reference_names;  // of the ranks of either side that number layers themselves
   MicrobatchNumbers reference_numbers, candidate_numbers;
   std::optional<Flow> flow;
   Alignment alignment;

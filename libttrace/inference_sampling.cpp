@@ -58,6 +58,7 @@ bool has_bytes(const Shard& shard) {
 
 ElementReader::ElementReader(const LogicalTensor& tensor)
     : tensor_(tensor), place_(tensor.shape.size(), 0) {
+  if (!tensor.layout.partial.empty()) return;  // no shard has the values
   for (const PlacedShard& placed : tensor.shards) {
     if (!placed.copy && has_bytes(placed.shard)) add_pieces(placed);
   }

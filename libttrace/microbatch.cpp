@@ -169,11 +169,8 @@ MicrobatchMatch match_by_position(const RunInputs& reference, const RunInputs& c
   return match;
 }
 
-}  // namespace
-
-MicrobatchMatch match_microbatches(const Trace& reference, const Trace& candidate,
-                                   std::int64_t reference_iteration,
-                                   std::int64_t candidate_iteration) {
+MicrobatchMatch match_one_way(const Trace& reference, const Trace& candidate,
+                              std::int64_t reference_iteration, std::int64_t candidate_iteration) {
   RunInputs known = read_inputs(reference, reference_iteration, InputKind::integer);
   RunInputs held = read_inputs(candidate, candidate_iteration, InputKind::integer);
   if (known.any() && held.any()) {
@@ -192,6 +189,22 @@ MicrobatchMatch match_microbatches(const Trace& reference, const Trace& candidat
     return finish(matcher, candidate_iteration);
   }
   return match_by_position(known, held, candidate_iteration);
+}
+
+}  // namespace
+
+MicrobatchMatch match_microbatches(const Trace& reference, const Trace& candidate,
+                                   std::int64_t reference_iteration,
+                                   std::int64_t candidate_iteration) {
+  MicrobatchMatch match =
+      match_one_way(reference, candidate, reference_iteration, candidate_iteration);
+  if (match.findings.empty() || reference.ranks().size() < 2) return match;
+  // Ranks of the reference may hold parts of what the candidate's hold whole.
+  MicrobatchMatch back =
+      match_one_way(candidate, reference, candidate_iteration, reference_iteration);
+  if (!back.by_content || !back.findings.empty()) return match;
+  std::swap(back.reference, back.candidate);
+  return back;
 }
 
 MicrobatchNumbers number_microbatches(const Trace& trace, std::int64_t iteration) {
