@@ -68,8 +68,11 @@ def _add_training(group) -> None:
     group.add_argument("--lr", type=float, default=1e-3)
     group.add_argument("--optimizer", choices=("adam", "sgd"), default="adam")
     group.add_argument("--clip-grad", type=float, default=1.0)
-    group.add_argument("--bf16", action="store_true")
-    group.add_argument("--fp64", action="store_true", help="on one rank: everything in fp64")
+    precision = group.add_mutually_exclusive_group()
+    precision.add_argument("--bf16", action="store_true")
+    precision.add_argument("--amp", action="store_true",
+                           help="weights in fp32, matrix products in bf16 (autocast)")
+    precision.add_argument("--fp64", action="store_true", help="on one rank: everything in fp64")
     group.add_argument("--seed", type=int, default=1234)
     group.add_argument("--bug", choices=sorted(bugs.BUGS), help="break one thing silently")
     group.add_argument("--bug-size", type=int, default=6, metavar="K",
@@ -108,6 +111,10 @@ def _check_layout(args: argparse.Namespace) -> str:
         return "--experts with --tp needs --ep of at least 2"
     if args.experts and (args.cp > 1 or args.fp8):
         return "--experts with --cp or --fp8 is not supported"
+    if args.amp and (args.sp or args.recompute or args.flash or args.fp8):
+        # Under autocast Megatron scatters bfloat16 into a float32 buffer with --sp, and recomputes
+        # in float32; the backward passes of flash.py and fp8.py know nothing of it.
+        return "--amp with --sp, --recompute, --flash or --fp8 is not supported"
     if args.recompute and args.layers // stages % args.recompute:
         return f"--recompute {args.recompute} does not divide the layers of a stage"
     if args.distributed_optimizer and args.optimizer != "adam":

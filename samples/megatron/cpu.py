@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What Megatron-Core needs from a machine without a GPU.
 
-Megatron asks for CUDA in three ways: it calls torch.cuda functions, it writes the device "cuda"
-into factory calls, and it compares the *names* of tensor types. Each is answered here with its
-CPU counterpart. Nothing that computes, communicates or updates is replaced, so a run is still
+Megatron asks for CUDA in four ways: it calls torch.cuda functions, it writes the device "cuda"
+into factory calls and into autocast, and it compares the *names* of tensor types. Each is answered
+here with its CPU counterpart. Nothing that computes, communicates or updates is replaced, so a run is still
 Megatron's own schedule, data parallelism and optimizer. Call prepare_torch() before the first
 import of Megatron and prepare_megatron() after it.
 """
@@ -25,6 +25,8 @@ def prepare_torch() -> None:
     _stub_cuda()
     for name in ("ones", "tensor", "zeros"):
         setattr(torch, name, _on_cpu(getattr(torch, name)))
+    for owner, name in ((torch, "autocast"), (torch.amp, "custom_fwd"), (torch.amp, "custom_bwd")):
+        setattr(owner, name, _autocast_on_cpu(getattr(owner, name)))
     torch.Tensor.cuda = lambda tensor, *_, **__: tensor
     torch.Tensor.type = _typed_as_cuda(torch.Tensor.type)
 
@@ -48,6 +50,18 @@ def _on_cpu(factory):
         return factory(*args, **kwargs)
 
     return create
+
+
+def _autocast_on_cpu(autocast):
+    """Of the context itself, and of what carries its state into a backward pass."""
+
+    @functools.wraps(autocast)
+    def of_cpu(*args, **kwargs):
+        if "device_type" in kwargs:
+            kwargs["device_type"] = "cpu"
+        return autocast(*("cpu" if word == "cuda" else word for word in args), **kwargs)
+
+    return of_cpu
 
 
 def _typed_as_cuda(tensor_type):

@@ -105,6 +105,8 @@ def transformer_config(args: argparse.Namespace) -> TransformerConfig:
         bf16=args.bf16,
         params_dtype=dtype,
         pipeline_dtype=dtype,
+        enable_autocast=args.amp,
+        autocast_dtype=torch.bfloat16,
         use_cpu_initialization=True,
         batch_p2p_comm=False,
         deallocate_pipeline_outputs=True,

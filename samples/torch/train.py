@@ -36,8 +36,11 @@ def parse_arguments() -> argparse.Namespace:
     add("--lr", type=float, help="default 1e-3 for adamw, 0.1 for sgd")
     add("--optimizer", choices=["adamw", "sgd"], default="adamw")
     add("--clip-grad", type=float, default=1.0, help="largest gradient norm")
-    add("--bf16", action="store_true", help="weights and activations in bf16")
-    add("--fp64", action="store_true", help="weights and activations in fp64")
+    precision = parser.add_mutually_exclusive_group()
+    precision.add_argument("--bf16", action="store_true", help="weights and activations in bf16")
+    precision.add_argument("--amp", action="store_true",
+                           help="weights in fp32, matrix products in bf16 (autocast)")
+    precision.add_argument("--fp64", action="store_true", help="weights and activations in fp64")
     add("--checkpoint", choices=["reentrant", "non-reentrant"], help="recompute activations")
     add("--seed", type=int, default=1)
     add("--bug", choices=sorted(bugs.NEEDS), help="train with this silent bug")
@@ -149,7 +152,8 @@ def train(args: argparse.Namespace, mesh: Any) -> None:
         for number in range(args.accumulate):
             tokens, labels = micro_batch(args, iteration, number, dp_rank)
             with parallel.gradient_sync(model, wanted=number == args.accumulate - 1):
-                loss = model(tokens, labels)
+                with torch.autocast("cpu", torch.bfloat16, enabled=args.amp):
+                    loss = model(tokens, labels)
                 (loss / args.accumulate).backward()
             loss_sum += loss.item()
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), args.clip_grad)
