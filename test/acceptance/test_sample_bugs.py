@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each bug of a sample, in two layouts: differs, and the module worked out beforehand comes first.
+"""Each bug of a sample, in two layouts: differs, the module worked out beforehand comes first, and
+its cause is said where one is knowable.
 
 usage: test_sample_bugs.py SAMPLE     a folder of samples/ with an expected.json
 """
@@ -8,6 +9,9 @@ import sys
 import unittest
 
 from runs import BUILD, SOURCE, Runs, launcher
+
+sys.path.insert(0, str(SOURCE / "bench"))
+from detection_causes import says  # noqa: E402
 
 SAMPLE = sys.argv[1]
 EXPECTED = json.loads((SOURCE / "samples" / SAMPLE / "expected.json").read_text())
@@ -44,6 +48,8 @@ class SampleBugs(Runs):
                              ("missing", case["first"]["module"]))
         else:
             self.assertIn(first, accepted)
+        causes = [cause["what"] for cause in report["findings"][0]["causes"]]
+        self.assertIn(says(causes, case["cause"]), ("right", "", "offered"), causes)
 
     def test_the_expected_module_comes_first(self):
         for case in EXPECTED["runs"]:
