@@ -43,7 +43,8 @@ bool readable(const LogicalTensor& tensor) {
   for (const PlacedShard& shard : tensor.shards) {
     // Shards put one after another for want of a layout are no boxes of a logical tensor.
     const bool flat = !shard.pieces.empty() &&
-                      shard.pieces[0].local_start.size() != shard.shard.record->shape.size();
+                      shard.pieces[0].local_start.size() != shard.shard.record->shape.size() &&
+                      !tensor.layout.swapped;
     if (flat) return false;
   }
   return kept_of(tensor) == RecordKind::full &&

@@ -8,7 +8,6 @@
 namespace ttrace {
 namespace {
 
-using testing::Mesh;
 using testing::add_to;
 using testing::causes_between;
 using testing::causes_of;
@@ -16,6 +15,7 @@ using testing::columns_over_tp;
 using testing::compare_runs;
 using testing::kOutput;
 using testing::kReduced;
+using testing::Mesh;
 using testing::part;
 using testing::random_tensor;
 using testing::range;
@@ -149,6 +149,28 @@ TEST_CASE("an index of any dimension that carries the error is named") {
       says(causes([](auto row, auto) { return row / 5 == 4; }), "index 4 of dimension 0 carries"));
   CHECK(says(causes([](auto row, auto) { return row == 17; }), "row 17 carries"));
   CHECK(causes([](auto row, auto) { return row == 2 || row == 25; }).empty());
+}
+
+TEST_CASE("shards with their dimensions in another order are looked at like others") {
+  // As an embedding that leaves [sequence, batch] where one rank alone leaves [batch, sequence].
+  const Tensor whole = random_tensor({16, 8}, 1);
+  const Tensor mine = with_noise_where(whole, [](auto row, auto) { return row == 9; });
+  StepTrace reference;
+  reference.add(kOutput, whole);
+  const Ranks run{{{"tp", 2}}, [&](TraceBuilder& builder) {
+                    for (std::int32_t rank = 0; rank < 2; ++rank) {
+                      Tensor turned = random_tensor({8, 8}, 2);
+                      for (std::size_t i = 0; i < 64; ++i) {
+                        const std::size_t row = static_cast<std::size_t>(rank) * 8 + i % 8;
+                        turned.values[i] = mine.values[row * 8 + i / 8];
+                      }
+                      add_to(builder, rank, kOutput, turned,
+                             R"json({"dims":"[tp] - swap(0,1)","shape":[16,8]})json");
+                    }
+                  }};
+  const auto causes = causes_of(compare_runs(reference, run), kOutput);
+  INFO(text_of(causes));
+  CHECK(says(causes, "row 9 carries 100 % of the squared error"));
 }
 
 TEST_CASE("rows that are zero on one side only are named") {
