@@ -58,6 +58,21 @@ class Origins {
     best_ = {"the candidate is " + suspect_.where + what, fit_text(*found), is_guess(*found)};
   }
 
+  // Of a value before the step: one rank's share may be what was not updated, the rest be right.
+  void try_where_it_differs(const Key& key, const std::string& what) {
+    const LogicalTensor* other = find(true, key);
+    if (best_ || other == nullptr || other->shape != suspect_.pair->candidate->shape) return;
+    if (!readable_with_sums(*other)) return;
+    const DoubleReader values(*other);
+    const Lookup where_different = [&](const Shape& at) -> std::optional<double> {
+      if (suspect_.candidate->at(at) == suspect_.reference->at(at)) return std::nullopt;
+      return values.at(at);
+    };
+    const auto found = fit(sample_, where_different);
+    if (!found || is_guess(*found)) return;
+    best_ = {"the candidate is " + suspect_.where + whose(true) + " " + what, fit_text(*found)};
+  }
+
   // What is so in the reference, too, is no mistake: identities, tied parameters, no clipping.
   [[nodiscard]] bool so_in_reference(const Key& key) const {
     const LogicalTensor* other = find(false, key);
@@ -83,6 +98,7 @@ class Origins {
     for (const char* slot : {key_.slot.c_str(), "value"}) {
       before.slot = slot;
       try_either(true, before, "value before the step: it was not updated");
+      try_where_it_differs(before, "value before the step where it differs: not updated there");
     }
   }
 

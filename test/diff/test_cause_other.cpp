@@ -179,6 +179,28 @@ TEST_CASE("an update that was not made is told, and one that neither side makes 
   CHECK_FALSE(says(causes_of(testing::compare_steps(reference, candidate), after), "updated"));
 }
 
+TEST_CASE("an update that one share alone did not get is told, if nothing else differs") {
+  const std::string before = "it0/param/layers.0.fc.weight/value";
+  const std::string after = "it0/step/layers.0.fc.weight/param";
+  StepTrace reference;
+  reference.add(before, random_tensor({16, 8}, 1));
+  reference.add(kReduced, random_tensor({16, 8}, 2));
+  Tensor updated = random_tensor({16, 8}, 1);
+  for (float& value : updated.values) value += 0.01f;
+  reference.add(after, updated);
+  Tensor stale = updated;
+  for (std::size_t i = 40; i < 100; ++i) stale.values[i] = reference.get(before).values[i];
+  StepTrace candidate = reference;
+  candidate.set(after, stale);
+  const auto causes = causes_of(testing::compare_steps(reference, candidate), after);
+  INFO(text_of(causes));
+  CHECK(
+      says(causes, "its own value before the step where it differs: not updated there (60 of 60"));
+  stale.values[7] += 0.01f;
+  candidate.set(after, stale);
+  CHECK_FALSE(says(causes_of(testing::compare_steps(reference, candidate), after), "not updated"));
+}
+
 TEST_CASE("the value of the previous iteration is told") {
   const std::string key = "it1/mb0/forward/layers.0.fc/output.0";
   const auto causes = [&](const Tensor& mine) {
