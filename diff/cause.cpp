@@ -119,7 +119,7 @@ void add_causes(const JudgeInput& input, const std::vector<Outcome>& outcomes,
       suspect.scale = scale_for(suspect.pair->key, *input.seeds);
       const Rule rule = input.limits->tensors[i].rule;
       suspect.update = rule == Rule::update || rule == Rule::step;
-      suspect.limit = rule == Rule::equal ? 0 : outcomes[i].limit;
+      suspect.limit = rule == Rule::equal ? 0 : outcomes[i].rounding;
       entry.causes = causes_of(suspect, entry.finding);
       if (done.size() == kExplained) return;
     }

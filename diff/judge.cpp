@@ -189,6 +189,7 @@ void Judge::settle(std::size_t i, double error, double limit, double norm) {
   outcome.score = score_of(error, limit);
   outcome.error = norm > 0 ? error / norm : error;
   outcome.limit = norm > 0 ? limit / norm : limit;
+  outcome.rounding = outcome.limit;
   if (error <= limit) return;
   add(i, FindingKind::over_limit, outcome.score,
       (norm > 0 ? "relative error " : "the reference is zero, error ") +
@@ -234,7 +235,7 @@ void Judge::report_problems(std::size_t i) {
         continue;
       if (side == pair.reference) problem.message = "in the reference: " + problem.message;
       if (problem.kind == FindingKind::replica_conflict) {
-        add_copies(measured_[i], outcomes_[i].limit, problem);
+        add_copies(measured_[i], outcomes_[i].rounding, problem);
       }
       problems.push_back(std::move(problem));
     }
@@ -264,7 +265,7 @@ void Judge::add(std::size_t i, FindingKind kind, double score, std::string messa
   finding.score = score;
   finding.message = std::move(message);
   if (!pair.note.empty()) finding.evidence.emplace_back("note", pair.note);
-  add_evidence(pair, measured_[i], outcomes_[i].limit, finding);
+  add_evidence(pair, measured_[i], outcomes_[i].rounding, finding);
   outcomes_[i].findings.push_back(std::move(finding));
 }
 

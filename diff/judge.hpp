@@ -26,6 +26,8 @@ struct Outcome {
   double error = 0;            // relative to the norm of the reference (absolute where that is 0)
   double limit = 0;            // in the same unit, floors included
   double score = 0;            // error / limit
+  double rounding = 0;         // the largest error that rounding explains; an error that is found
+                               // takes nothing away from it, as it does from the limit (noise.hpp)
   std::uint64_t excluded = 0;  // elements that an update says nothing about
   bool equal = false;          // not one element differs
   bool sum_is_right = false;   // of a reduced gradient whose copies are addends

@@ -48,6 +48,7 @@ bool Judge::judge_noise(std::size_t i) {
   Outcome& outcome = outcomes_[i];
   outcome.error = result.error;
   outcome.limit = result.resolution.norm;
+  outcome.rounding = result.all.front().limit * input.gain * result.relative_noise;
   outcome.score = result.equal ? 0 : worst.score();
   outcome.statistic = std::string(name_of(worst.kind));
   outcome.resolution = result.resolution;

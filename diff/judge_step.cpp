@@ -131,6 +131,7 @@ void Judge::judge_step(std::size_t i) {
   const double error = std::sqrt(measured_[i].total.sums.error_squares);
   outcome.error = norm > 0 ? error / norm : error;
   outcome.limit = kStepUlps * unit;
+  outcome.rounding = outcome.limit;
   outcome.score = std::min(worst->units / kStepUlps, kHugeScore);
   outcome.statistic = "element";
   if (outcome.score <= 1) return;

@@ -103,6 +103,35 @@ TEST_CASE("a second replay shows the noise, and a small factor stands out of it"
   CHECK(line.resolution->factor.value_or(1) < 2e-6);
 }
 
+TEST_CASE("beside measured noise an error takes nothing away from what explains it") {
+  // Addends of noise 1e-3: their sum is not the truth to the last bit, but within that noise.
+  const std::string key = "it0/grad/layers.0.fc.weight/reduced";
+  const Tensor truth = random_tensor({32, 16}, 6), addend = random_tensor({32, 16}, 7);
+  Tensor rest = noisy(truth, 1e-3, 13);
+  for (std::size_t i = 0; i < rest.values.size(); ++i) rest.values[i] -= addend.values[i];
+  const StepTrace plain = step();
+  StepTrace high = plain, own = plain;
+  high.add(key, truth);
+  own.add(key, noisy(truth, 1e-3, 12));
+  TraceBuilder left("own.trace"), above("high.trace"), right("candidate.trace");
+  right.mesh({{"tp", 2}});
+  for (std::int32_t rank = 0; rank < 2; ++rank) {
+    for (const auto& [field, tensor] : plain.fields()) right.add(rank, field, tensor);
+    right.add(rank, {testing::key_of(key), DType::float32, RecordKind::full, "", 0},
+              rank == 0 ? addend : rest);
+  }
+  const Trace own_trace = written(left, own), high_trace = written(above, high);
+  const Trace candidate_trace = right.write();
+  CompareOptions options;
+  options.limits = own_limits;
+  options.high = &high_trace;
+  const Report report = compare(own_trace, candidate_trace, *make_cpu_backend(), options);
+  REQUIRE_FALSE(report.findings.empty());
+  REQUIRE(report.findings[0].causes.size() == 1);
+  CHECK(report.findings[0].causes[0].what ==
+        "not reduced over tp: the sum of what the ranks hold is the reference");
+}
+
 TEST_CASE("differences against a replay are introduced where they are") {
   StepTrace candidate = step();
   candidate.set(kOutput, scaled(candidate.get(kOutput), 1.5F));
