@@ -13,7 +13,8 @@ FACTOR = re.compile(r"the reference (times|divided by) (\d+), ([^:]*)")
 NOT_REDUCED = re.compile(r"not reduced over (.*): the (sum|mean) of what the ranks hold")
 ROWS = re.compile(r"\brows? ([\d, -]+) carr(?:y|ies) ")
 ZERO_ROWS = re.compile(r"\brows? ([\d, -]+) (?:is|are) zero in the candidate only")
-AGAIN = re.compile(r"with block (\d+) of the (\d+) equal blocks of \d+ along dimension (\d+) again")
+AGAIN = re.compile(r"with block (\d+) of (\d+) equal blocks along dimension (\d+) again")
+PART = re.compile(r"(rank \d+)'s part carries")
 
 
 def lines_of(text: str) -> Set[int]:
@@ -35,7 +36,10 @@ def is_factor(what: str, cause: Dict[str, Any]) -> bool:
 
 def is_not_reduced(what: str, cause: Dict[str, Any]) -> bool:
     found = NOT_REDUCED.search(what)
-    return bool(found) and (found[1].split(", "), found[2]) == (cause["axes"], cause["by"])
+    if not found or found[2] != cause["by"]:
+        return False
+    axes = [set(names.split(" or ")) for names in found[1].split(", ")]  # those that lie alike
+    return len(axes) == len(cause["axes"]) and all(map(set.__contains__, axes, cause["axes"]))
 
 
 def are_lines(form: re.Pattern[str]) -> Callable[[str, Dict[str, Any]], bool]:
@@ -57,9 +61,14 @@ def is_order(what: str, cause: Dict[str, Any]) -> bool:
     return bool(found) and tuple(map(int, found.groups())) == wanted
 
 
+def is_part(what: str, cause: Dict[str, Any]) -> bool:
+    found = PART.search(what)
+    return bool(found) and found[1] == cause["of"]
+
+
 TESTS: Dict[str, Callable[[str, Dict[str, Any]], bool]] = {
     "factor": is_factor, "not reduced": is_not_reduced, "rows": are_lines(ROWS),
-    "zero rows": are_lines(ZERO_ROWS), "value": is_value, "order": is_order,
+    "zero rows": are_lines(ZERO_ROWS), "value": is_value, "order": is_order, "part": is_part,
 }
 
 

@@ -14,7 +14,7 @@ constexpr std::size_t kMostPieces = 1;  // of a part that is looked at by itself
 
 bool can_have_cause(FindingKind kind) {
   return kind == FindingKind::over_limit || kind == FindingKind::not_equal ||
-         kind == FindingKind::replica_conflict;
+         kind == FindingKind::replica_conflict || kind == FindingKind::partial_incomplete;
 }
 
 // The part of the first odd rank, if it is one box.
@@ -72,11 +72,14 @@ Causes causes_of_copy(Suspect& suspect, std::int32_t rank) {
 Causes causes_of(Suspect& suspect, const Finding& finding) {
   const Metrics& total = suspect.metrics->total;
   const bool read = suspect.metrics->evidence == Evidence::read && total.nonfinite_mismatch == 0;
-  if (std::optional<Cause> cause = find_missing_reduction(suspect)) return {*cause};
-  if (!read) return {};
+  if (!suspect.update) {  // copies of a parameter are so near that their mean is, too
+    if (std::optional<Cause> cause = find_missing_reduction(suspect)) return {*cause};
+  }
+  if (finding.kind == FindingKind::partial_incomplete) return {};
   if (finding.kind == FindingKind::replica_conflict && !finding.ranks.empty()) {
     return causes_of_copy(suspect, finding.ranks.front());
   }
+  if (!read) return {};
   Causes causes;
   if (total.unequal == 0) return causes;
   narrow(suspect);

@@ -2,6 +2,7 @@
 // Causes that another tensor shows: the candidate has the value of something else, or its ranks
 // hold what was to be added up. Others are compared on a sample, of which a wrong one fails the
 // first element.
+#include <algorithm>
 #include <cmath>
 
 #include "diff/cause.hpp"
@@ -199,6 +200,29 @@ class Origins {
   bool settled_ = false;
 };
 
+// An axis, and those along which the ranks lie alike: which of them was meant no number tells.
+std::string like_axis(const LogicalTensor& tensor, const std::string& axis) {
+  std::string names = axis;
+  for (const auto& [other, position] : tensor.shards.front().shard.where) {
+    const bool alike =
+        other != axis &&
+        std::all_of(tensor.shards.begin(), tensor.shards.end(), [&](const PlacedShard& placed) {
+          const Coordinates& where = placed.shard.where;
+          return position_on(where, other) == position_on(where, axis);
+        });
+    if (alike) names += " or " + other;
+  }
+  return names;
+}
+
+std::string missing_axes(const LogicalTensor& sum) {
+  std::string text;
+  for (const std::string& axis : sum.layout.partial) {
+    text += (text.empty() ? "" : ", ") + like_axis(sum, axis);
+  }
+  return text;
+}
+
 std::uint64_t addends_of(const LogicalTensor& sum) {
   std::uint64_t count = 1;
   for (const std::string& axis : sum.layout.partial) {
@@ -225,7 +249,7 @@ std::optional<Cause> find_missing_reduction(const Suspect& suspect) {
     const double norm = std::sqrt(sums.reference_squares);
     const double error = std::sqrt(sums.error_squares);
     if (!(norm > 0) || !(error <= suspect.limit * norm)) continue;
-    return Cause{"not reduced over " + axes_text(*sum) + ": the " + (mean ? "mean" : "sum") +
+    return Cause{"not reduced over " + missing_axes(*sum) + ": the " + (mean ? "mean" : "sum") +
                      " of what the ranks hold is the reference",
                  "relative error " + short_number(error / norm) + " of " +
                      (mean ? "the mean" : "the sum") + " of " +

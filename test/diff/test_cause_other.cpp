@@ -19,6 +19,7 @@ using testing::kReduced;
 using testing::part;
 using testing::random_tensor;
 using testing::range;
+using testing::Ranks;
 using testing::says;
 using testing::scaled;
 using testing::StepTrace;
@@ -199,6 +200,27 @@ TEST_CASE("an update that one share alone did not get is told, if nothing else d
   stale.values[7] += 0.01f;
   candidate.set(after, stale);
   CHECK_FALSE(says(causes_of(testing::compare_steps(reference, candidate), after), "not updated"));
+}
+
+TEST_CASE("an update that one rank did not get is told as that rank's, not as a mean") {
+  const std::string before = "it0/param/layers.0.fc.weight/value";
+  const std::string after = "it0/step/layers.0.fc.weight/param";
+  const Tensor start = random_tensor({16, 8}, 1);
+  Tensor updated = start;
+  for (float& value : updated.values) value += 0.01f;
+  StepTrace reference;
+  reference.add(before, start).add(kReduced, random_tensor({16, 8}, 2)).add(after, updated);
+  const Ranks run{{{"dp", 2}}, [&](TraceBuilder& builder) {
+                    for (std::int32_t rank = 0; rank < 2; ++rank) {
+                      add_to(builder, rank, before, start);
+                      add_to(builder, rank, kReduced, random_tensor({16, 8}, 2));
+                      add_to(builder, rank, after, rank == 0 ? updated : start);
+                    }
+                  }};
+  const auto causes = causes_of(compare_runs(reference, run), after);
+  INFO(text_of(causes));
+  CHECK(says(causes, "on rank 1: the candidate is its own value before the step"));
+  CHECK_FALSE(says(causes, "not reduced"));
 }
 
 TEST_CASE("the value of the previous iteration is told") {
