@@ -25,8 +25,6 @@ def prepare_torch() -> None:
     _stub_cuda()
     for name in ("ones", "tensor", "zeros"):
         setattr(torch, name, _on_cpu(getattr(torch, name)))
-    for owner, name in ((torch, "autocast"), (torch.amp, "custom_fwd"), (torch.amp, "custom_bwd")):
-        setattr(owner, name, _autocast_on_cpu(getattr(owner, name)))
     torch.Tensor.cuda = lambda tensor, *_, **__: tensor
     torch.Tensor.type = _typed_as_cuda(torch.Tensor.type)
 
@@ -50,18 +48,6 @@ def _on_cpu(factory):
         return factory(*args, **kwargs)
 
     return create
-
-
-def _autocast_on_cpu(autocast):
-    """Of the context itself, and of what carries its state into a backward pass."""
-
-    @functools.wraps(autocast)
-    def of_cpu(*args, **kwargs):
-        if "device_type" in kwargs:
-            kwargs["device_type"] = "cpu"
-        return autocast(*("cpu" if word == "cuda" else word for word in args), **kwargs)
-
-    return of_cpu
 
 
 def _typed_as_cuda(tensor_type):
@@ -88,6 +74,24 @@ def prepare_double() -> None:
         return result.replace("Double", "Float") if isinstance(result, str) else result
 
     torch.Tensor.type = name_or_cast
+
+
+def prepare_autocast() -> None:
+    """Megatron asks for that of CUDA, and so does what carries it into its backward passes."""
+    mode = torch.amp.autocast_mode
+    for owner, name in ((torch, "autocast"), (mode, "autocast"), (torch, "is_autocast_enabled"),
+                        (torch, "get_autocast_dtype")):
+        setattr(owner, name, _asked_of_cpu(getattr(owner, name)))
+
+
+def _asked_of_cpu(function):
+    @functools.wraps(function)
+    def ask(*args, **kwargs):
+        if "device_type" in kwargs:
+            kwargs["device_type"] = "cpu"
+        return function(*("cpu" if word == "cuda" else word for word in args), **kwargs)
+
+    return ask
 
 
 def prepare_megatron() -> None:

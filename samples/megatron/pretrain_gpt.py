@@ -266,6 +266,8 @@ def main() -> None:
     args = arguments.parse()
     if args.fp64:
         cpu.prepare_double()
+    if args.amp:
+        cpu.prepare_autocast()
     initialize(args)
     bugs.apply_before(args)
     config = transformer_config(args)
