@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Which bugs does each mode of ttrace find, does it name the right module, and does it ever cry wolf?
+"""Which bugs does each mode of ttrace find and explain, and where does it cry wolf?
 
 Each row trains a sample twice for one iteration, as the trusted run on one rank and as the run in
 doubt, and compares the two in every mode. Results are kept per row, so an interrupted run goes on
@@ -17,17 +17,16 @@ import pathlib
 import shutil
 import subprocess
 import sys
-import time
 from typing import Any, Dict, List, Optional
 
 from detection_rows import FEW, PRECISIONS, PROGRAMS, SOURCE, Row, all_rows
+from detection_table import problems, tables, with_causes
 
 sys.path.insert(0, str(SOURCE / "test"))
 import forkserver  # noqa: E402
 
 SERVER = forkserver.Server()
 FORKED = SOURCE / "test/capture/programs/forked.py"
-MODES = ("bound", "theorem", "envelope", "own", "local")
 PERTURBED = 2
 
 
@@ -76,7 +75,7 @@ class Bench:
     def reference(self, row: Row) -> pathlib.Path:
         """The trusted run and its perturbed ones: the same for all rows of a model."""
         name = "_".join((row.sample, *row.model, *("filtered" for _ in row.capture[:1])))
-        folder = self.folder / "references" / name.replace("/", "-")
+        folder = self.folder / "references" / file_name(name)
         command = self.program(row, list(row.model), 1)
         self.capture(folder / "ref", command, row.capture)
         perturbed = []
@@ -90,25 +89,11 @@ class Bench:
         return folder
 
     def run(self, row: Row) -> Dict[str, Any]:
-        folder = self.reference(row)
-        work = self.folder / "work"
-        shutil.rmtree(work, ignore_errors=True)
-        work.mkdir()
+        folder, work = self.reference(row), self.work(row)
         reference, candidate = folder / "ref", work / "cand"
         self.capture(candidate, self.program(row, [*row.model, *row.layout], row.ranks),
                      ["--init-from", reference, *row.capture])
-        pack = work / "cand.pack"
-        self.call([self.tools / "ttrace-merge", "-q", candidate, "--pack", "--like", reference,
-                   "-o", pack], good=(0, 1))
-        start = time.monotonic()
-        self.capture(work / "own", self.program(row, list(row.model), 1), ["--replay", pack, *row.capture])
-        replay_seconds = time.monotonic() - start
-        low, high = PRECISIONS[row.precision]
-        model = [word for word in row.model if word not in low] + high
-        has_high = not ("--fp8" in row.model and row.precision == "fp32")  # there is no fp64 of it
-        if has_high:
-            self.capture(work / "high", self.program(row, model, 1),
-                         ["--replay", pack, *row.capture])
+        has_high = self.replay(row, reference, work)
         reports = {
             "bound": self.diff(reference, candidate),
             "theorem": self.diff(reference, candidate, ["--bound", "theorem"]),
@@ -118,13 +103,38 @@ class Bench:
         reports["local"] = (self.diff(work / "own", candidate, ["--high", work / "high"])
                             if has_high else reports["own"])
         result = {"name": row.name, "bug": row.bug, "precision": row.precision,
-                  "sample": row.sample, "replay_seconds": replay_seconds,
+                  "sample": row.sample,
                   "modes": {mode: graded(row, report) for mode, report in reports.items()}}
         result["modes"]["paper x3"] = self.paper(row, reports["bound"], folder / "single.json")
         result["peers"] = self.peers(reference, candidate, work)
         if not self.keep:
             shutil.rmtree(work)
+        else:
+            (work / "complete").touch()
         return result
+
+    def work(self, row: Row) -> pathlib.Path:
+        """An empty folder for the row's traces; with --keep one that may have all of them."""
+        work = self.folder / "work" / file_name(row.name)
+        if not (self.keep and (work / "complete").exists()):
+            shutil.rmtree(work, ignore_errors=True)
+        work.mkdir(parents=True, exist_ok=True)
+        return work
+
+    def replay(self, row: Row, reference: pathlib.Path, work: pathlib.Path) -> bool:
+        """The trusted program fed the candidate's tensors; whether in a higher precision, too."""
+        pack = work / "cand.pack"
+        if not pack.exists():
+            self.call([self.tools / "ttrace-merge", "-q", work / "cand", "--pack", "--like",
+                       reference, "-o", pack], good=(0, 1))
+        self.capture(work / "own", self.program(row, list(row.model), 1),
+                     ["--replay", pack, *row.capture])
+        if "--fp8" in row.model and row.precision == "fp32":  # there is no fp64 of it
+            return False
+        low, high = PRECISIONS[row.precision]
+        model = [word for word in row.model if word not in low] + high
+        self.capture(work / "high", self.program(row, model, 1), ["--replay", pack, *row.capture])
+        return True
 
     # ---- others ----
 
@@ -143,8 +153,9 @@ class Bench:
     def peers(self, reference: pathlib.Path, candidate: pathlib.Path,
               work: pathlib.Path) -> Dict[str, Any]:
         merged = work / "merged"
-        self.call([self.tools / "ttrace-merge", "-q", candidate, "--like", reference, "-o",
-                   merged], good=(0, 1))
+        if not merged.exists():
+            self.call([self.tools / "ttrace-merge", "-q", candidate, "--like", reference, "-o",
+                       merged], good=(0, 1))
         left, right = (path / "rank00000/it000000.h5" for path in (reference, merged))
         flagged = {"8.3 % norm": 0, "cosine-like 1e-3": 0}
         for mine, theirs in common_tensors(left, right):
@@ -158,6 +169,10 @@ class Bench:
                 ["h5diff", "-q", "-p", "0.01", left, right, "/data", "/data"],
                 good=(0, 1, 2)).returncode == 1
         return answers
+
+
+def file_name(name: str) -> str:
+    return name.replace("/", "-")
 
 
 def norm(values: Any) -> float:
@@ -206,46 +221,9 @@ def graded(row: Row, report: Dict[str, Any]) -> Dict[str, Any]:
             "findings": len(findings), "first": first and first.get("key"),
             "exact": names_it(row, first),
             "causes": [cause["what"] for cause in (first or {}).get("causes", [])],
-            "score": first and first.get("score"),
+            "score": first and max(finding["score"] for finding in findings
+                                   if finding["key"] == first["key"]),
             "largest_healthy": max((line["score"] for line in tensors), default=0)}
-
-
-# ---- the table ----
-
-
-def table(results: List[Dict[str, Any]]) -> str:
-    modes = (*MODES, "paper x3")
-    lines = ["| mode | healthy runs flagged | healthy tensors flagged | bugs found | "
-             "first module exact |", "|---|---|---|---|---|"]
-    healthy = [row for row in results if not row["bug"]]
-    bugs = [row for row in results if row["bug"]]
-    for mode in modes:
-        graded_rows = [row["modes"][mode] for row in healthy]
-        found = [row["modes"][mode] for row in bugs]
-        lines.append(
-            f"| {mode} | {sum(row['verdict'] != 'same' for row in graded_rows)} of {len(healthy)} "
-            f"| {sum(row['flagged'] for row in graded_rows)} of "
-            f"{sum(row['compared'] for row in graded_rows)} "
-            f"| {sum(row['verdict'] == 'differs' for row in found)} of {len(bugs)} "
-            f"| {sum(row['exact'] for row in found)} of {len(bugs)} |")
-    for peer in sorted({peer for row in results for peer in row["peers"]}):
-        lines.append(f"| {peer} | {sum(row['peers'].get(peer, False) for row in healthy)} of "
-                     f"{len(healthy)} | - | {sum(row['peers'].get(peer, False) for row in bugs)} "
-                     f"of {len(bugs)} | - |")
-    return "\n".join(lines)
-
-
-def problems(results: List[Dict[str, Any]], mode: str) -> List[str]:
-    """Rows that are not as they should be in the sharpest mode."""
-    wrong = []
-    for row in results:
-        answer = row["modes"][mode]
-        if row["bug"] and (answer["verdict"] != "differs" or not answer["exact"]):
-            wrong.append(f"{row['name']}: {answer['verdict']}, first {answer['first']}")
-        if not row["bug"] and answer["verdict"] != "same":
-            wrong.append(f"{row['name']}: {answer['verdict']}, first {answer['first']}, "
-                         f"score {answer['score']}")
-    return wrong
 
 
 def parse() -> argparse.Namespace:
@@ -255,7 +233,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("-o", "--output", type=pathlib.Path, default=pathlib.Path("detection-out"))
     parser.add_argument("--only", default="", help="rows whose names contain this")
     parser.add_argument("--few", action="store_true", help="ten rows")
-    parser.add_argument("--keep", action="store_true", help="keep the traces of the latest row")
+    parser.add_argument("--keep", action="store_true",
+                        help="keep the traces; of rows without a result judge kept ones again")
+    parser.add_argument("--by-row", action="store_true", help="print a line for each bug, too")
     parser.add_argument("--list", action="store_true", help="print the names of the rows")
     return parser.parse_args()
 
@@ -271,7 +251,7 @@ def main() -> int:
     bench = Bench(args.tools.resolve(), args.output.resolve(), args.keep)
     results, failed = [], []
     for number, row in enumerate(rows, 1):
-        kept = bench.folder / "rows" / f"{row.name.replace('/', '-')}.json"
+        kept = bench.folder / "rows" / f"{file_name(row.name)}.json"
         if not kept.exists():
             print(f"[{number}/{len(rows)}] {row.name}", file=sys.stderr, flush=True)
             try:
@@ -280,8 +260,8 @@ def main() -> int:
                 print(f"  {error}", file=sys.stderr)
                 failed.append(row.name)
                 continue
-        results.append(json.loads(kept.read_text()))
-    print(table(results))
+        results.append(with_causes(json.loads(kept.read_text()), row.cause))
+    print(tables(results, by_row=args.by_row))
     wrong = problems(results, "local")
     for line in wrong:
         print(f"not as it should be: {line}")

@@ -3,9 +3,9 @@
 
 Megatron asks for CUDA in four ways: it calls torch.cuda functions, it writes the device "cuda"
 into factory calls and into autocast, and it compares the *names* of tensor types. Each is answered
-here with its CPU counterpart. Nothing that computes, communicates or updates is replaced, so a run is still
-Megatron's own schedule, data parallelism and optimizer. Call prepare_torch() before the first
-import of Megatron and prepare_megatron() after it.
+here with its CPU counterpart. Nothing that computes, communicates or updates is replaced, so a run
+is still Megatron's own schedule, data parallelism and optimizer. Call prepare_torch() before the
+first import of Megatron and prepare_megatron() after it.
 """
 
 import functools
