@@ -67,6 +67,10 @@ def initialize(args: argparse.Namespace) -> None:
 
 def transformer_config(args: argparse.Namespace) -> TransformerConfig:
     dtype = torch.bfloat16 if args.bf16 else torch.float32
+    biases = not (args.swiglu or args.experts)
+    # What stages send each other. Under autocast a layer's output has the type of its biases;
+    # without any Megatron casts the residual to that of the product.
+    sent = torch.bfloat16 if args.amp and not biases else dtype
     recompute = {}
     if args.recompute:
         recompute = dict(
@@ -94,7 +98,7 @@ def transformer_config(args: argparse.Namespace) -> TransformerConfig:
         normalization="RMSNorm" if args.rmsnorm else "LayerNorm",
         gated_linear_unit=args.swiglu,
         activation_func=torch.nn.functional.silu if args.swiglu else torch.nn.functional.gelu,
-        add_bias_linear=not (args.swiglu or args.experts),
+        add_bias_linear=biases,
         hidden_dropout=0.0,
         attention_dropout=0.0,
         tensor_model_parallel_size=args.tp,
@@ -104,7 +108,7 @@ def transformer_config(args: argparse.Namespace) -> TransformerConfig:
         sequence_parallel=args.sp,
         bf16=args.bf16,
         params_dtype=dtype,
-        pipeline_dtype=dtype,
+        pipeline_dtype=sent,
         enable_autocast=args.amp,
         autocast_dtype=torch.bfloat16,
         use_cpu_initialization=True,
