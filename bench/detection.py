@@ -74,7 +74,7 @@ class Bench:
 
     def reference(self, row: Row) -> pathlib.Path:
         """The trusted run and its perturbed ones: the same for all rows of a model."""
-        name = "_".join((row.sample, *row.model, *("filtered" for _ in row.capture[:1])))
+        name = "_".join((row.sample, *row.model, *("filtered" for word in row.capture if word == "--filter")))
         folder = self.folder / "references" / file_name(name)
         command = self.program(row, list(row.model), 1)
         self.capture(folder / "ref", command, row.capture)

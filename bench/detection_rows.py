@@ -80,6 +80,9 @@ UNDER_AUTOCAST = {
 }
 # Tokens of the other rank's experts: compared where their layout is known.
 NO_EXPERTS = ("--filter", "!*/*.mlp.experts/*")
+# Experts that serve several data parallel ranks see tokens of several micro-batches in one call.
+NO_SHARED_EXPERTS = (*NO_EXPERTS, "--filter", "!*ward/*.local_experts.*", "--filter",
+                     "!*.local_experts.*/local")
 TORCH_MODEL = ("--micro-batch-size", "2")
 
 
@@ -88,7 +91,7 @@ def megatron(precision: str, model: str, layout: str, seed: str = "") -> Row:
     flags = (("--seed", seed) if seed else ()) + MODELS[model] + tuple(PRECISIONS[precision][0])
     name = f"healthy-{precision}-{model}-{layout}" + (f"-seed{seed}" if seed else "")
     return Row(name, "megatron", precision, flags, tuple(words.split()), ranks, (),
-               NO_EXPERTS if model == "moe" else ())
+               () if model != "moe" else NO_SHARED_EXPERTS if "--dp" in words else NO_EXPERTS)
 
 
 def healthy() -> List[Row]:
