@@ -26,7 +26,7 @@ def of(part: int, all_: int) -> str:
 
 
 def score_text(score: Optional[float]) -> str:
-    return "-" if score is None else "1e12" if score >= 1e12 else f"{score:.3g}"
+    return "-" if not score else "1e12" if score >= 1e12 else f"{score:.3g}"
 
 
 def row_of(title: str, answers: List[Result], bugs: List[Result]) -> str:
