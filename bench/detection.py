@@ -74,7 +74,8 @@ class Bench:
 
     def reference(self, row: Row) -> pathlib.Path:
         """The trusted run and its perturbed ones: the same for all rows of a model."""
-        name = "_".join((row.sample, *row.model, *("filtered" for word in row.capture if word == "--filter")))
+        filtered = ("filtered" for word in row.capture if word == "--filter")
+        name = "_".join((row.sample, *row.model, *filtered))
         folder = self.folder / "references" / file_name(name)
         command = self.program(row, list(row.model), 1)
         self.capture(folder / "ref", command, row.capture)
