@@ -6,6 +6,7 @@
 
 #include "libttrace/mutual.hpp"
 #include "libttrace/stages.hpp"
+#include "libttrace/start.hpp"
 
 namespace ttrace {
 namespace {
@@ -57,7 +58,8 @@ void prepare(Prepared& prepared, const Trace& reference, const Trace& candidate,
   if (cut) learn_layouts(left.groups, right.groups, rules, left.layouts);
   left.tensors = place_all(left.groups, left.layouts);
   LogicalTensors unknown = take_unknown(left);
-  Inference inference = infer_layouts(left.tensors, right.groups, rules);
+  Inference inference = infer_from_start(reference, candidate, iteration, prepared.names, rules,
+                                         left.tensors, right.groups);
   left.tensors.merge(unknown);
   right.layouts = std::move(inference.decisions);
   right.tensors = place_all(right.groups, right.layouts);

@@ -2,6 +2,7 @@
 // See merge_pack.hpp.
 #include "tools/merge_pack.hpp"
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -9,10 +10,11 @@
 
 #include "diff/backend.hpp"
 #include "diff/convert.hpp"
+#include "diff/double_reader.hpp"
 #include "diff/parts.hpp"
 #include "diff/prepared.hpp"
 #include "diff/seed.hpp"
-#include "diff/double_reader.hpp"
+#include "diff/sums.hpp"
 #include "diff/tiles.hpp"
 #include "libttrace/core/trouble.hpp"
 #include "tolerance/bound.hpp"
@@ -28,7 +30,42 @@ using nlohmann::json;
 bool belongs(const Key& key) { return key.phase != Phase::comm && key.phase != Phase::recompute; }
 
 bool whole(const LogicalTensor& tensor) {
-  return tensor.proved() && kept_of(tensor) == RecordKind::full;
+  return tensor.proved() && tensor.layout.partial.empty() && kept_of(tensor) == RecordKind::full;
+}
+
+// |scale * tensor - reference|^2
+double squared_error(const LogicalTensor& tensor, double scale, const LogicalTensor& reference) {
+  constexpr std::uint64_t kTile = 65536;
+  DoubleReader own(tensor), theirs(reference);
+  std::vector<double> mine, wanted;
+  double squares = 0;
+  for (const Box& box : tiles_of(tensor.shape, kTile)) {
+    own.read(box, mine);
+    theirs.read(box, wanted);
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      squares += (scale * mine[i] - wanted[i]) * (scale * mine[i] - wanted[i]);
+    }
+  }
+  return squares;
+}
+
+// Copies that differ may be addends: they are if their sum is nearer to the reference than they
+// are.
+std::optional<LogicalTensor> sum_of_copies(const LogicalTensor& tensor, double scale,
+                                           const LogicalTensors& reference) {
+  const Key& key = tensor.key;
+  const bool inner = key.phase == Phase::forward || carries_seed(key);
+  const auto theirs = reference.find(key);
+  if (!inner || !has_problem(tensor, FindingKind::replica_conflict) || theirs == reference.end()) {
+    return std::nullopt;
+  }
+  if (theirs->second.shape != tensor.shape || !readable_with_sums(theirs->second)) {
+    return std::nullopt;
+  }
+  std::optional<LogicalTensor> sum = as_sum(tensor);
+  if (!sum || !readable_with_sums(*sum)) return std::nullopt;
+  const double of_sum = squared_error(*sum, scale, theirs->second);
+  return of_sum < squared_error(tensor, scale, theirs->second) ? std::move(sum) : std::nullopt;
 }
 
 // What ranks have yet to add up, added up.
@@ -78,7 +115,10 @@ class Packer {
       const double scale = scale_for(key, seeds);
       if (request_.reshard && !add_cut(key, prepared.candidate)) continue;
       if (!belongs(key)) continue;
-      if (whole(tensor) || readable_with_sums(tensor)) {
+      if (auto sum = sum_of_copies(tensor, scale, prepared.reference.tensors)) {
+        sums_.push_back(std::move(*sum));
+        add_tensor(sums_.back(), request_.reshard ? 1 / scale : scale, known);
+      } else if (whole(tensor) || readable_with_sums(tensor)) {
         add_tensor(tensor, request_.reshard ? 1 / scale : scale, known);
       } else {
         result_.problems.insert(result_.problems.end(), tensor.problems.begin(),
@@ -156,6 +196,7 @@ class Packer {
   std::vector<std::unique_ptr<Prepared>> iterations_;
   std::vector<PackEntry> entries_;
   std::vector<const LogicalTensor*> tensors_;  // of entries_, by index
+  std::deque<LogicalTensor> sums_;             // some of these
   json microbatches_ = json::object();
   json layouts_ = json::object();  // of a target of several ranks
   PackedTrace result_;

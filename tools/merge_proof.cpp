@@ -9,6 +9,7 @@
 #include "libttrace/core/trouble.hpp"
 #include "libttrace/proof.hpp"
 #include "libttrace/stages.hpp"
+#include "libttrace/start.hpp"
 
 namespace ttrace {
 namespace {
@@ -81,11 +82,12 @@ MergedIteration merge_iteration(const Trace& trace, const Trace* like, std::int6
     }
     MicrobatchMatch match = match_microbatches(*like, trace, iteration, iteration);
     const ShardGroups theirs = group_shards(*like, iteration, match.reference);
-    const LogicalTensors reference = reference_tensors(theirs);
+    LogicalTensors reference = reference_tensors(theirs);
     merged.names = find_numbers(*like, trace);
     ShardGroups groups = renamed(group_shards(trace, iteration, match.candidate), merged.names);
     leave_out_handovers(theirs, groups);
-    Inference inference = infer_layouts(reference, groups, rules);
+    Inference inference =
+        infer_from_start(*like, trace, iteration, merged.names, rules, reference, groups);
     merged.decisions = std::move(inference.decisions);
     merged.tensors = place_all(groups, merged.decisions);
     merged.problems.insert(merged.problems.end(), match.findings.begin(), match.findings.end());

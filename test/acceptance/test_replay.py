@@ -10,6 +10,7 @@ from runs import SOURCE, TOOLS, Runs, launcher, run
 
 MEGATRON = SOURCE / "samples/megatron/pretrain_gpt.py"
 TORCH = SOURCE / "samples/torch/train.py"
+HANDWRITTEN = SOURCE / "samples/handwritten/train.py"
 LLAMA = ["--swiglu", "--rope", "--rmsnorm", "--kv-heads", "2"]
 
 
@@ -46,7 +47,8 @@ class Replay(Runs):
                  "torch-bf16": (TORCH, ["--bf16", "--checkpoint", "non-reentrant"]),
                  "gpt": (MEGATRON, ["--recompute"]),
                  "llama-bf16": (MEGATRON, [*LLAMA, "--bf16"]),
-                 "moe": (MEGATRON, ["--experts", "4"])}
+                 "moe": (MEGATRON, ["--experts", "4"]),
+                 "handwritten": (HANDWRITTEN, [])}
         for name, (program, arguments) in cases.items():
             with self.subTest(name):
                 self.check_bit_equal(name, program, arguments)
@@ -76,6 +78,15 @@ class Replay(Runs):
         report = self.diff(own, "wrong", expected=1, options=["--high", self.traces / high])
         self.check_first(report, {"module": "decoder.layers.3.mlp.linear_fc2", "slot": "output.0",
                                   "phase": "forward"})
+
+    def test_layouts_that_nothing_declares_are_packed_by_content(self):
+        """Eight ranks that cut by hand, with addends between modules and layers counted by stage."""
+        self.trace("hand", HANDWRITTEN, [])
+        layout = ["--pp", "2", "--dp", "2", "--tp", "2"]
+        self.trace("hand-cut", HANDWRITTEN, layout, 8)
+        pack = self.pack(self.traces / "hand-cut", "--like", self.traces / "hand")
+        own = self.fed("hand-own", HANDWRITTEN, [], pack)
+        self.check_same(self.diff(own, "hand-cut", expected=0))
 
     def test_near_ties_of_a_router_are_decided_by_its_own_logits(self):
         """Another order of summation sends tokens to other experts. That is no bug."""

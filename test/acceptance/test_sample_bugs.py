@@ -17,6 +17,7 @@ SAMPLE = sys.argv[1]
 EXPECTED = json.loads((SOURCE / "samples" / SAMPLE / "expected.json").read_text())
 PROGRAM = {"megatron": SOURCE / "samples/megatron/pretrain_gpt.py",
            "torch": SOURCE / "samples/torch/train.py",
+           "handwritten": SOURCE / "samples/handwritten/train.py",
            "cpp": BUILD / "samples/cpp/trainer"}[SAMPLE]
 
 
@@ -35,8 +36,8 @@ class SampleBugs(Runs):
     def check_case(self, case):
         options = case.get("capture", [])
         reference = self.reference(case["model"], options)
-        # The C++ trainer draws equal weights in every layout by itself.
-        start = [] if SAMPLE == "cpp" else ["--init-from", self.traces / reference]
+        # These draw equal weights in every layout by themselves.
+        start = [] if SAMPLE in ("cpp", "handwritten") else ["--init-from", self.traces / reference]
         self.capture(case["name"], command([*case["model"], *case["layout"], "--bug", case["bug"]],
                                            case["ranks"]), [*start, *options])
         report = self.diff(reference, case["name"], expected=1)

@@ -132,6 +132,25 @@ TEST_CASE("beside measured noise an error takes nothing away from what explains 
         "not reduced over tp: the sum of what the ranks hold is the reference");
 }
 
+TEST_CASE("an update below half a unit of bfloat16 is seen in the master alone") {
+  // 1 + 2^-12 rounds to 1: the step leaves the bfloat16 parameter as it was.
+  const Tensor ones = testing::constant_tensor({32, 16}, 1);
+  StepTrace own = step(DType::bfloat16);
+  for (const char* key :
+       {"it0/param/layers.0.fc.weight/value", "it0/step/layers.0.fc.weight/param"}) {
+    own.set(key, ones);
+  }
+  own.add("it0/param/layers.0.fc.weight/master", ones);
+  StepTrace candidate = own;
+  own.add(kMaster, testing::constant_tensor({32, 16}, 1 + 0x1p-12F));
+
+  const bool stepped = GENERATE(true, false);
+  candidate.add(kMaster, testing::constant_tensor({32, 16}, stepped ? 1 + 0x1p-12F : 1.0F));
+  const Report report = judged(own, candidate);
+  CHECK(report.same() == stepped);
+  if (!stepped) CHECK(to_string(only_finding(report).key) == kMaster);
+}
+
 TEST_CASE("differences against a replay are introduced where they are") {
   StepTrace candidate = step();
   candidate.set(kOutput, scaled(candidate.get(kOutput), 1.5F));
