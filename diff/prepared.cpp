@@ -53,7 +53,7 @@ void prepare(Prepared& prepared, const Trace& reference, const Trace& candidate,
   leave_out_handovers(left.groups, right.groups);
   leave_out_handovers(right.groups, left.groups);
   // Rules speak of the candidate; a reference of several ranks is cut, too.
-  const bool cut = reference.ranks().size() > 1;
+  const bool cut = reference.ranks().size() > 1 || !match.reference.parts.empty();
   left.layouts = declared_layouts(left.groups, cut ? rules : std::vector<LayoutRule>{});
   if (cut) learn_layouts(left.groups, right.groups, rules, left.layouts);
   left.tensors = place_all(left.groups, left.layouts);

@@ -23,8 +23,9 @@ std::string number(double value) {
 }
 
 // Sizes of mesh axes; an axis that both sides have with equal sizes explains nothing by itself.
-std::map<std::string, double> axis_sizes(const Trace& trace) {
+std::map<std::string, double> axis_sizes(const Trace& trace, std::uint64_t turns) {
   std::map<std::string, double> sizes;
+  if (turns > 1) sizes["turns"] = static_cast<double>(turns);
   for (const RankInfo& rank : trace.ranks()) {
     for (const auto& [name, position] : rank.axes) {
       if (position.size > 1) sizes[name] = static_cast<double>(position.size);
@@ -90,10 +91,12 @@ double most_frequent(std::vector<double> ratios) {
   return ratios.empty() ? 1 : ratios[best + (best_count - 1) / 2];
 }
 
-std::map<double, std::string> explainable_factors(const Trace& reference, const Trace& candidate) {
+std::map<double, std::string> explainable_factors(const Trace& reference, const Trace& candidate,
+                                                  std::uint64_t reference_turns,
+                                                  std::uint64_t candidate_turns) {
   std::map<double, std::string> factors{{1.0, ""}};
-  const std::vector<Product> own = products(axis_sizes(candidate));
-  std::vector<Product> theirs = products(axis_sizes(reference));
+  const std::vector<Product> own = products(axis_sizes(candidate, candidate_turns));
+  std::vector<Product> theirs = products(axis_sizes(reference, reference_turns));
   for (Product& product : theirs) {
     if (!product.text.empty()) product.text = "reference's " + product.text;
   }
@@ -176,6 +179,10 @@ std::optional<double> ratio_of(const Pair& pair, const Backend& backend) {
   return ratio;
 }
 
+std::uint64_t turns_of(const LogicalTensor& tensor) {
+  return tensor.shards.empty() ? 1 : position_on(tensor.shards.front().shard.where, kTurnAxis).size;
+}
+
 bool is_loss(const Pair& pair) {
   return pair.key.module == kRootModule || element_count(pair.reference->shape) == 1;
 }
@@ -189,7 +196,10 @@ Seeds find_seeds(const Alignment& alignment, const Trace& reference, const Trace
     std::map<Key, double> losses;
   };
   std::map<std::int32_t, Ratios> ratios;
+  std::uint64_t own_turns = 1, their_turns = 1;
   for (const Pair& pair : alignment.pairs) {
+    own_turns = std::max(own_turns, turns_of(*pair.candidate));
+    their_turns = std::max(their_turns, turns_of(*pair.reference));
     if (pair.key.phase != Phase::backward || !is_floating(pair.reference->dtype)) continue;
     // Of the same storage the first speaks; partial sums would speak of their number.
     if (pair.same_as != kNoPair || !pair.candidate->layout.partial.empty()) continue;
@@ -202,7 +212,7 @@ Seeds find_seeds(const Alignment& alignment, const Trace& reference, const Trace
       of_microbatch.inner.push_back(*ratio);
     }
   }
-  const auto factors = explainable_factors(reference, candidate);
+  const auto factors = explainable_factors(reference, candidate, their_turns, own_turns);
   Seeds seeds;
   for (auto& [microbatch, found] : ratios) {
     if (found.inner.empty()) {  // nothing but losses was captured

@@ -38,9 +38,12 @@ using Seeds = std::map<std::int32_t, Seed>;  // by micro-batch
 // The most frequent of these ratios: the centre of the window of 2^(1/20) that holds most.
 [[nodiscard]] double most_frequent(std::vector<double> ratios);
 
-// Products of sizes of mesh axes, and their inverses, by value.
+// Products of sizes of mesh axes, and their inverses, by value; turns that make up a micro-batch of
+// the other run count as an axis.
 [[nodiscard]] std::map<double, std::string> explainable_factors(const Trace& reference,
-                                                                const Trace& candidate);
+                                                                const Trace& candidate,
+                                                                std::uint64_t reference_turns = 1,
+                                                                std::uint64_t candidate_turns = 1);
 
 [[nodiscard]] Seed explain_seed(double measured, double tolerance,
                                 const std::map<double, std::string>& factors);

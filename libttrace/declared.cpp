@@ -174,6 +174,7 @@ LayoutDecision decide(const Key& key, const std::vector<Shard>& shards,
       decision.layout.global_shape = (*agreed)->global_shape;
     }
   }
+  leave_turns_open(shards, decision.layout);
   if (!decision.layout.axes.empty() && differ_elsewhere(decision.layout, shards)) {
     return refuse("the declared layout \"" + to_string(decision.layout) +
                   "\" does not say how shards differ over the other ranks: declare it in --layout "

@@ -13,15 +13,27 @@ ShardGroups group_shards(const Trace& trace, std::int64_t iteration,
     if (segment == nullptr) continue;
     for (const Record& record : segment->records()) {
       Key key = record.key;
+      Shard shard{rank, where, segment, &record};
       if (key.microbatch >= 0) {
         const auto number = numbers.find({rank, key.microbatch});
         if (number == numbers.end()) continue;
+        const auto part = numbers.parts.find({rank, key.microbatch});
+        if (part != numbers.parts.end()) shard.where[kTurnAxis] = part->second;
         key.microbatch = number->second;
       }
-      groups[std::move(key)].push_back({rank, where, segment, &record});
+      groups[std::move(key)].push_back(std::move(shard));
     }
   }
   return groups;
+}
+
+void leave_turns_open(const std::vector<Shard>& shards, Layout& layout) {
+  const Coordinates& where = shards.front().where;
+  if (where.count(kTurnAxis) == 0 || !layout.axes.empty() || layout.flat) return;
+  for (const auto& [name, position] : where) {
+    if (name != kTurnAxis) layout.axes.push_back(name);
+  }
+  if (layout.axes.empty()) layout.axes.push_back("rank");
 }
 
 }  // namespace ttrace

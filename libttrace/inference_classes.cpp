@@ -19,6 +19,7 @@ std::vector<MeshAxis> incomplete_axes(const std::map<std::int32_t, Coordinates>&
   std::map<std::string, std::uint64_t> sizes;
   for (const auto& [rank, where] : ranks) {
     for (const auto& [name, position] : where) {
+      if (name == kTurnAxis) continue;  // each rank takes all turns
       seen[name].insert(position.coord);
       sizes[name] = std::max(sizes[name], position.size);
     }
@@ -130,6 +131,7 @@ Declaration Declarations::of(const Key& key, const std::vector<Shard>& shards) {
                              std::to_string(shard.rank) + " \"" + to_string(*own) + "\"";
     }
   }
+  if (declaration.layout) leave_turns_open(shards, *declaration.layout);
   const LayoutRule* rule = find_rule(rules_, key);
   if (rule == nullptr || (rule->undeclared && declaration.flat)) return declaration;
   declaration.conflict.clear();

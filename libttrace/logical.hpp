@@ -34,7 +34,13 @@ struct Shard {
 using ShardGroups = std::map<Key, std::vector<Shard>>;
 
 // (rank, its own micro-batch number) -> logical number.
-using MicrobatchNumbers = std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t>;
+struct MicrobatchNumbers : std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> {
+  using map::map;
+  // Where a rank takes several turns for what the other run computes in one: which part of it. Its
+  // shards stand on an axis of that name, as if other ranks had computed them.
+  std::map<std::pair<std::int32_t, std::int32_t>, AxisPosition> parts;
+};
+inline constexpr const char* kTurnAxis = "turn";
 
 struct MicrobatchMatch {
   MicrobatchNumbers reference;
@@ -57,6 +63,10 @@ struct MicrobatchMatch {
 // that have no number are left out.
 [[nodiscard]] ShardGroups group_shards(const Trace& trace, std::int64_t iteration,
                                        const MicrobatchNumbers& numbers);
+
+// A program that declares a layout speaks of its mesh, not of turns that make up one micro-batch of
+// another run: says so in the layout's axes.
+void leave_turns_open(const std::vector<Shard>& shards, Layout& layout);
 
 // ---- layouts ----
 

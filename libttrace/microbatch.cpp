@@ -169,26 +169,116 @@ MicrobatchMatch match_by_position(const RunInputs& reference, const RunInputs& c
   return match;
 }
 
-MicrobatchMatch match_one_way(const Trace& reference, const Trace& candidate,
-                              std::int64_t reference_iteration, std::int64_t candidate_iteration) {
-  RunInputs known = read_inputs(reference, reference_iteration, InputKind::integer);
-  RunInputs held = read_inputs(candidate, candidate_iteration, InputKind::integer);
-  if (known.any() && held.any()) {
-    MicrobatchMatcher matcher(known, held);
+// Both kinds of inputs of one run.
+struct Inputs {
+  RunInputs integer;
+  RunInputs floating;
+};
+
+Inputs inputs_of(const Trace& trace, std::int64_t iteration) {
+  return {read_inputs(trace, iteration, InputKind::integer),
+          read_inputs(trace, iteration, InputKind::floating)};
+}
+
+MicrobatchMatch match_inputs(const Inputs& reference, const Inputs& candidate,
+                             std::int64_t iteration) {
+  if (reference.integer.any() && candidate.integer.any()) {
+    MicrobatchMatcher matcher(reference.integer, candidate.integer);
     if (matcher.usable()) {
       matcher.match();
-      return finish(matcher, candidate_iteration);
+      return finish(matcher, iteration);
     }
   }
   // Floating inputs are evidence only when all of them match: precision may differ between the
   // runs.
-  MicrobatchMatcher matcher(read_inputs(reference, reference_iteration, InputKind::floating),
-                            read_inputs(candidate, candidate_iteration, InputKind::floating));
+  MicrobatchMatcher matcher(reference.floating, candidate.floating);
   if (matcher.usable()) matcher.match();
-  if (!matcher.numbers().empty() && matcher.unmatched().empty()) {
-    return finish(matcher, candidate_iteration);
+  if (!matcher.numbers().empty() && matcher.unmatched().empty()) return finish(matcher, iteration);
+  return match_by_position(reference.integer, candidate.integer, iteration);
+}
+
+// ---- micro-batches of other sizes ----
+
+// How many turns make up one of the other run's, and whether these follow each other.
+struct Splitting {
+  std::int32_t parts = 1;
+  bool neighbours = true;
+};
+
+std::int32_t turns_of(const RunInputs& inputs) {
+  std::int32_t most = 0;
+  for (const auto& [turn, slots] : inputs.turns) most = std::max(most, turn.second + 1);
+  return most;
+}
+
+// Turn t as the turn `second` of an imagined rank that stands at `first` on the axis of parts.
+std::pair<std::int32_t, std::int32_t> split_turn(std::int32_t turn, std::int32_t turns,
+                                                 const Splitting& splitting) {
+  if (splitting.neighbours) return {turn % splitting.parts, turn / splitting.parts};
+  const std::int32_t joined = turns / splitting.parts;
+  return {turn / joined, turn % joined};
+}
+
+RunInputs imagined(const RunInputs& inputs, const Splitting& splitting) {
+  const std::int32_t turns = turns_of(inputs);
+  RunInputs result;
+  const auto size = static_cast<std::uint64_t>(splitting.parts);
+  for (const auto& [rank, where] : inputs.places) {
+    for (std::int32_t part = 0; part < splitting.parts; ++part) {
+      Coordinates place = where;
+      place[kTurnAxis] = {static_cast<std::uint64_t>(part), size};
+      result.places[rank * splitting.parts + part] = std::move(place);
+    }
   }
-  return match_by_position(known, held, candidate_iteration);
+  for (const auto& [turn, slots] : inputs.turns) {
+    const auto [part, joined] = split_turn(turn.second, turns, splitting);
+    InputSlots& own = result.turns[{turn.first * splitting.parts + part, joined}];
+    own = slots;
+    for (auto& [slot, shard] : own) {
+      shard.where[kTurnAxis] = {static_cast<std::uint64_t>(part), size};
+    }
+  }
+  return result;
+}
+
+MicrobatchNumbers numbers_of_turns(const RunInputs& inputs, const MicrobatchNumbers& imagined_ones,
+                                   const Splitting& splitting) {
+  MicrobatchNumbers numbers;
+  const std::int32_t turns = turns_of(inputs);
+  for (const auto& [turn, slots] : inputs.turns) {
+    const auto [part, joined] = split_turn(turn.second, turns, splitting);
+    const auto number = imagined_ones.find({turn.first * splitting.parts + part, joined});
+    if (number == imagined_ones.end()) continue;
+    numbers[turn] = number->second;
+    numbers.parts[turn] = {static_cast<std::uint64_t>(part),
+                           static_cast<std::uint64_t>(splitting.parts)};
+  }
+  return numbers;
+}
+
+// The match when several turns of `fine` are one of `coarse`, `fine` as the candidate; nullopt when
+// that explains not all of the data.
+std::optional<MicrobatchMatch> match_split(const Inputs& coarse, const Inputs& fine,
+                                           std::int64_t iteration) {
+  const std::int32_t turns = turns_of(fine.integer);
+  for (std::int32_t parts = 2; parts <= turns; ++parts) {
+    if (turns % parts != 0) continue;
+    for (const bool neighbours : {true, false}) {
+      if (!neighbours && parts == turns) continue;  // the same
+      const Splitting splitting{parts, neighbours};
+      const Inputs joined{imagined(fine.integer, splitting), imagined(fine.floating, splitting)};
+      MicrobatchMatch match = match_inputs(coarse, joined, iteration);
+      if (!match.by_content || !match.findings.empty()) continue;
+      match.candidate = numbers_of_turns(fine.integer, match.candidate, splitting);
+      return match;
+    }
+  }
+  return std::nullopt;
+}
+
+MicrobatchMatch swapped(MicrobatchMatch match) {
+  std::swap(match.reference, match.candidate);
+  return match;
 }
 
 }  // namespace
@@ -196,15 +286,21 @@ MicrobatchMatch match_one_way(const Trace& reference, const Trace& candidate,
 MicrobatchMatch match_microbatches(const Trace& reference, const Trace& candidate,
                                    std::int64_t reference_iteration,
                                    std::int64_t candidate_iteration) {
-  MicrobatchMatch match =
-      match_one_way(reference, candidate, reference_iteration, candidate_iteration);
-  if (match.findings.empty() || reference.ranks().size() < 2) return match;
+  const Inputs known = inputs_of(reference, reference_iteration);
+  const Inputs held = inputs_of(candidate, candidate_iteration);
+  MicrobatchMatch match = match_inputs(known, held, candidate_iteration);
+  if (match.findings.empty() || !match.by_content) return match;
   // Ranks of the reference may hold parts of what the candidate's hold whole.
-  MicrobatchMatch back =
-      match_one_way(candidate, reference, candidate_iteration, reference_iteration);
-  if (!back.by_content || !back.findings.empty()) return match;
-  std::swap(back.reference, back.candidate);
-  return back;
+  if (reference.ranks().size() > 1) {
+    MicrobatchMatch back = match_inputs(held, known, reference_iteration);
+    if (back.by_content && back.findings.empty()) return swapped(std::move(back));
+  }
+  // The same samples in more and smaller micro-batches, on either side.
+  if (auto split = match_split(known, held, candidate_iteration)) return std::move(*split);
+  if (auto split = match_split(held, known, reference_iteration)) {
+    return swapped(std::move(*split));
+  }
+  return match;
 }
 
 MicrobatchNumbers number_microbatches(const Trace& trace, std::int64_t iteration) {

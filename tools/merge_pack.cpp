@@ -98,6 +98,12 @@ class Packer {
     const Trace& reference = request_.reshard ? *request_.source : *request_.target;
     const Trace& candidate = request_.reshard ? *request_.target : *request_.source;
     prepare(prepared, reference, candidate, iteration, request_.rules, "");
+    if (!request_.reshard && !prepared.reference_numbers.parts.empty()) {
+      throw Trouble("pack", request_.source->path().string(),
+                    "computes at once what " + request_.target->path().string() +
+                        " computes in several turns: capture and replay the reference with the "
+                        "candidate's micro-batch size");
+    }
     if (prepared.alignment.pairs.empty()) {
       throw Trouble("pack", request_.source->path().string(),
                     "has no tensor in common with " + request_.target->path().string() +
