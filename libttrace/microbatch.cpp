@@ -55,6 +55,7 @@ Finding unmatched_finding(const MicrobatchMatcher& matcher, const std::vector<Tu
   Finding finding = different_data(iteration, matcher.numbers().at(first), slot, std::move(ranks),
                                    std::move(message));
   finding.evidence = {{"candidate shape", held}, {"reference shape", joined(shapes)}};
+  for (auto& line : row_evidence(matcher, slot)) finding.evidence.push_back(std::move(line));
   return finding;
 }
 

@@ -112,6 +112,15 @@ std::set<std::string> MicrobatchMatcher::reference_shapes(const std::string& slo
   return shapes;
 }
 
+std::map<std::int32_t, Shard> MicrobatchMatcher::reference_inputs(const std::string& slot) const {
+  std::map<std::int32_t, Shard> whole;
+  for (const auto& [number, slots] : logicals_) {
+    const auto shards = slots.find(slot);
+    if (shards != slots.end()) whole.emplace(number, shards->second.front());
+  }
+  return whole;
+}
+
 // A rank computes each micro-batch once, so equal contents match in order.
 bool MicrobatchMatcher::is_taken(std::int32_t rank, std::int32_t number) const {
   return std::any_of(numbers_.begin(), numbers_.end(), [&](const auto& entry) {
@@ -139,12 +148,7 @@ void MicrobatchMatcher::match_cut(const std::string& slot) {
     const InputSlots& own = candidate_.turns.at(turn);
     if (own.count(slot) != 0) parts.emplace(turn, own.at(slot));
   }
-  std::map<std::int32_t, Shard> whole;
-  for (const auto& [number, slots] : logicals_) {
-    const auto shards = slots.find(slot);
-    if (shards != slots.end()) whole.emplace(number, shards->second.front());
-  }
-  const std::optional<CutMatch> cut = match_cut_inputs(whole, parts);
+  const std::optional<CutMatch> cut = match_cut_inputs(reference_inputs(slot), parts);
   if (!cut) return;
   for (const auto& [turn, numbers] : cut->numbers) {
     const auto free = std::find_if(numbers.begin(), numbers.end(), [&](std::int32_t number) {

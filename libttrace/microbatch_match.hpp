@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "libttrace/microbatch_inputs.hpp"
@@ -33,6 +34,8 @@ class MicrobatchMatcher {
   [[nodiscard]] std::vector<std::string> identifying_slots(const Turn& turn) const;
   [[nodiscard]] std::set<std::int32_t> reference_microbatches() const;
   [[nodiscard]] std::set<std::string> reference_shapes(const std::string& slot) const;
+  // By logical number.
+  [[nodiscard]] std::map<std::int32_t, Shard> reference_inputs(const std::string& slot) const;
   // Axes along which inputs are cut: ranks hold parts of one micro-batch there.
   [[nodiscard]] const std::set<std::string>& cut_axes() const { return cut_axes_; }
 
@@ -53,5 +56,10 @@ class MicrobatchMatcher {
   std::map<std::string, std::size_t> weights_;  // different contents of a slot
   std::set<std::string> cut_axes_;
 };
+
+// Names single samples (rows of the last dimension) that are lost, foreign or repeated, as evidence
+// for a finding; empty where rows are cut or were not recorded.
+[[nodiscard]] std::vector<std::pair<std::string, std::string>> row_evidence(
+    const MicrobatchMatcher& matcher, const std::string& slot);
 
 }  // namespace ttrace

@@ -276,6 +276,15 @@ TEST_CASE("a split batch with a sample that is lost, repeated or in another plac
   REQUIRE_FALSE(found.findings.empty());
   CHECK(found.findings[0].message.find("it is [2, 16], the reference's is [4, 16]") !=
         std::string::npos);
+  std::string evidence;
+  for (const auto& [name, value] : found.findings[0].evidence)
+    evidence += name + ": " + value + "\n";
+  const bool lost = second != Samples{3, 2};
+  CHECK((evidence.find("nobody computed: micro-batch 0 row 3\n") != std::string::npos) == lost);
+  CHECK((evidence.find("other data: rank 0 micro-batch 1 row 1\n") != std::string::npos) ==
+        (second == Samples{2, 9}));
+  CHECK((evidence.find("twice: rank 0 micro-batch 1 row 1\n") != std::string::npos) ==
+        (second == Samples{2, 2}));
 }
 
 TEST_CASE("the same data on two ranks that should differ is a finding") {
