@@ -46,17 +46,17 @@ void prepare(Prepared& prepared, const Trace& reference, const Trace& candidate,
   left.layouts = declared_layouts(left.groups, cut ? rules : std::vector<LayoutRule>{});
   left.tensors = place_all(left.groups, left.layouts);
   LogicalTensors unknown = take_unknown(left);
-  Inference inference = infer_layouts(left.tensors, right.groups, rules);
+  Assembled assembled = assemble(left.tensors, match.candidate, rules, right.groups);
   left.tensors.merge(unknown);
-  right.layouts = std::move(inference.decisions);
-  right.tensors = place_all(right.groups, right.layouts);
+  right.layouts = std::move(assembled.decisions);
+  right.tensors = std::move(assembled.tensors);
 
   prepared.flow.emplace(left.groups);
-  prepared.alignment = align(left, right, *prepared.flow, inference.findings, filter);
+  prepared.alignment = align(left, right, *prepared.flow, assembled.findings, filter);
   const bool data_differs = !match.findings.empty();
   drop_unmatched_microbatches(prepared.alignment.findings, data_differs);
   prepared.findings = std::move(match.findings);
-  for (Finding& finding : inference.findings) {
+  for (Finding& finding : assembled.findings) {
     if (matches(filter, finding.key)) prepared.findings.push_back(std::move(finding));
   }
 }

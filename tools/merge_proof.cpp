@@ -82,13 +82,13 @@ MergedIteration merge_iteration(const Trace& trace, const Trace* like, std::int6
     }
     MicrobatchMatch match = match_microbatches(*like, trace, iteration, iteration);
     const LogicalTensors reference = reference_tensors(*like, iteration, match.reference);
-    const ShardGroups groups = group_shards(trace, iteration, match.candidate);
-    Inference inference = infer_layouts(reference, groups, rules);
-    merged.decisions = std::move(inference.decisions);
-    merged.tensors = place_all(groups, merged.decisions);
+    ShardGroups groups = group_shards(trace, iteration, match.candidate);
+    Assembled assembled = assemble(reference, match.candidate, rules, groups);
+    merged.decisions = std::move(assembled.decisions);
+    merged.tensors = std::move(assembled.tensors);
     merged.problems.insert(merged.problems.end(), match.findings.begin(), match.findings.end());
-    merged.problems.insert(merged.problems.end(), inference.findings.begin(),
-                           inference.findings.end());
+    merged.problems.insert(merged.problems.end(), assembled.findings.begin(),
+                           assembled.findings.end());
   }
   // Inference may have said already why a layout is not known.
   std::set<std::pair<FindingKind, Key>> told;
