@@ -3,6 +3,7 @@
 #include "libttrace/joint_calls.hpp"
 
 #include <algorithm>
+#include <set>
 #include <tuple>
 
 #include "libttrace/inference_classes.hpp"
@@ -34,6 +35,8 @@ class JointFinder {
       for (const Shard& shard : shards) places_.emplace(shard.rank, shard.where);
     }
     patterns_ = joint_patterns(places_);
+    if (!routing_.empty()) axes_ = joint_axes(places_);
+    axes_.insert(axes_.begin(), "");
     for (const Class& keys : classes()) {
       if (std::all_of(keys.begin(), keys.end(), [this](const Key& key) { return fits(key); })) {
         continue;
@@ -148,14 +151,8 @@ class JointFinder {
     const std::optional<std::size_t> dim = ragged_dim(keys);
     if (!dim || !several_at_once()) return false;
     const std::vector<JointCall> calls = calls_of(keys);
-    std::set<std::string> axes{""};
-    for (const auto& [rank, where] : places_) {
-      for (const auto& [name, position] : where) {
-        if (position.size > 1 && !routing_.empty()) axes.insert(name);
-      }
-    }
     for (JointPattern& pattern : patterns_) {
-      for (const std::string& axis : axes) {
+      for (const std::string& axis : axes_) {
         pattern.axis = axis;
         if (!try_pattern(calls, *dim, pattern)) continue;
         taken_.insert(keys.begin(), keys.end());
@@ -256,6 +253,7 @@ class JointFinder {
   std::map<std::int32_t, std::set<std::int32_t>> at_turn_;  // own number -> micro-batches
   std::map<std::int32_t, Coordinates> places_;
   std::vector<JointPattern> patterns_;
+  std::vector<std::string> axes_;
   std::map<std::string, bool> fits_;
   std::set<Key> taken_;
   std::map<Key, std::vector<Shard>> excused_;

@@ -3,11 +3,12 @@
 #include "libttrace/joint_parts.hpp"
 
 #include <algorithm>
+#include <set>
 
 namespace ttrace {
 namespace {
 
-constexpr std::size_t kMostAxes = 8;
+constexpr std::size_t kMostPatterns = 1024;
 
 // Whether the shard has the reference's extents, but for one dimension.
 bool alike_beside(std::size_t dim, const Shape& local, const Shape& reference) {
@@ -129,37 +130,64 @@ std::optional<JointParts> JointSizes::take_apart(const JointCall& call, std::siz
   return parts;
 }
 
-std::vector<JointPattern> joint_patterns(const std::map<std::int32_t, Coordinates>& places) {
-  std::set<std::string> names;
+std::vector<std::string> joint_axes(const std::map<std::int32_t, Coordinates>& places) {
+  std::map<std::string, std::uint64_t> sizes;
   for (const auto& [rank, where] : places) {
-    for (const auto& [name, position] : where) {
-      if (position.size > 1 && names.size() < kMostAxes) names.insert(name);
+    for (const auto& [name, position] : where) sizes[name] = std::max(sizes[name], position.size);
+  }
+  std::vector<std::string> axes;
+  for (const auto& [name, size] : sizes) {
+    if (size > 1) axes.push_back(name);
+    for (std::uint64_t part = 2; part < size; ++part) {
+      if (size % part != 0) continue;
+      axes.push_back(name + "/outer" + std::to_string(part));
+      axes.push_back(name + "/inner" + std::to_string(part));
     }
   }
-  const std::vector<std::string> axes(names.begin(), names.end());
+  return axes;
+}
+
+namespace {
+
+using Groups = std::map<std::int32_t, std::size_t>;
+
+// The groups of `coarse`, divided once more by the place on one axis.
+Groups divided(const Groups& coarse, const std::map<std::int32_t, Coordinates>& places,
+               const std::string& axis) {
+  std::map<std::pair<std::size_t, std::uint64_t>, std::size_t> known;
+  Groups fine;
+  for (const auto& [rank, group] : coarse) {
+    const std::uint64_t coord = position_on(places.at(rank), axis).coord;
+    fine[rank] = known.emplace(std::pair(group, coord), known.size()).first->second;
+  }
+  return fine;
+}
+
+std::size_t count_of(const Groups& groups) {
+  std::size_t most = 0;
+  for (const auto& [rank, group] : groups) most = std::max(most, group + 1);
+  return most;
+}
+
+}  // namespace
+
+std::vector<JointPattern> joint_patterns(const std::map<std::int32_t, Coordinates>& places) {
+  Groups all;
+  for (const auto& [rank, where] : places) all[rank] = 0;
+  std::vector<Groups> found{all};
+  std::set<Groups> known{all};
+  for (const std::string& axis : joint_axes(places)) {
+    const std::size_t before = found.size();
+    for (std::size_t i = 0; i < before && found.size() < kMostPatterns; ++i) {
+      Groups finer = divided(found[i], places, axis);
+      if (known.insert(finer).second) found.push_back(std::move(finer));
+    }
+  }
+  std::stable_sort(found.begin(), found.end(), [](const Groups& one, const Groups& other) {
+    return count_of(one) > count_of(other);
+  });
   std::vector<JointPattern> patterns;
-  std::set<std::map<std::int32_t, std::size_t>> known;
-  for (std::uint64_t choice = 0; choice < std::uint64_t{1} << axes.size(); ++choice) {
-    std::map<std::vector<std::uint64_t>, std::size_t> groups;
-    JointPattern pattern;
-    for (const auto& [rank, where] : places) {
-      std::vector<std::uint64_t> coords;
-      for (std::size_t i = 0; i < axes.size(); ++i) {
-        if ((choice >> i & 1) != 0) coords.push_back(position_on(where, axes[i]).coord);
-      }
-      pattern.group_of[rank] = groups.emplace(std::move(coords), groups.size()).first->second;
-    }
-    if (known.insert(pattern.group_of).second) patterns.push_back(std::move(pattern));
-  }
-  const auto count = [](const JointPattern& pattern) {
-    std::set<std::size_t> groups;
-    for (const auto& [rank, group] : pattern.group_of) groups.insert(group);
-    return groups.size();
-  };
-  std::stable_sort(patterns.begin(), patterns.end(),
-                   [&count](const JointPattern& one, const JointPattern& other) {
-                     return count(one) > count(other);
-                   });
+  for (Groups& groups : found) patterns.push_back({std::move(groups), ""});
   return patterns;
 }
 

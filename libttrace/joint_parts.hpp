@@ -5,7 +5,6 @@
 
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -58,7 +57,13 @@ class JointSizes {
   const Routing& routing_;
 };
 
-// All ways to divide the ranks into groups by their coordinates, the smallest groups first.
+// The mesh axes of several ranks, and their parts ("dp/outer2": neighbourhoods of data parallel
+// ranks may share experts, and no axis of its own tells them apart).
+[[nodiscard]] std::vector<std::string> joint_axes(
+    const std::map<std::int32_t, Coordinates>& places);
+
+// The ways to divide the ranks into groups by their places on these axes, the smallest groups
+// first.
 [[nodiscard]] std::vector<JointPattern> joint_patterns(
     const std::map<std::int32_t, Coordinates>& places);
 
