@@ -9,6 +9,7 @@
 #include "libttrace/inference_classes.hpp"
 #include "libttrace/joint_parts.hpp"
 #include "libttrace/proof.hpp"
+#include "libttrace/shape_fit.hpp"
 
 namespace ttrace {
 namespace {
@@ -41,7 +42,9 @@ class JointFinder {
       if (std::all_of(keys.begin(), keys.end(), [this](const Key& key) { return fits(key); })) {
         continue;
       }
-      if (!take_joint(keys)) excuse_all(calls_of(keys));
+      if (take_joint(keys)) continue;
+      excuse_all(calls_of(keys));
+      report_contradicted(keys);
     }
     for (const Key& key : taken_) candidate_.erase(key);
     return finish();
@@ -62,29 +65,30 @@ class JointFinder {
   // Whether some layout gives the shards their shapes, or somebody says which.
   [[nodiscard]] bool fits(const Key& key) {
     const LogicalTensor* reference = sizes_.reference_of(key);
-    const std::vector<Shard>& shards = candidate_.at(key);
     if (reference == nullptr) return false;
-    if (declarations_.of(key, shards).layout) return true;
-    FamilyQuestion question{reference->shape, {}, {}, false};
-    std::vector<Coordinates> places;
-    std::string name = bracketed(reference->shape);
-    bool whole = true;
-    for (const Shard& shard : shards) {
-      whole = whole && shard.record->shape == reference->shape;
-      question.sites.push_back({shard.where, shard.record->shape});
-      places.push_back(shard.where);
-      name += " " + std::to_string(shard.rank) + bracketed(shard.record->shape);
+    if (declarations_.of(key, candidate_.at(key)).layout) return true;
+    const ShapeFit& fit = shapes_.of(candidate_.at(key), reference->shape);
+    return fit.exact || (fit.ragged && !contradicted(key, *fit.ragged));
+  }
+
+  // Pieces that add up, but not those that the routing before them makes.
+  [[nodiscard]] bool contradicted(const Key& key, const Layout& layout) const {
+    for (std::size_t dim = 0; dim < layout.dims.size(); ++dim) {
+      const std::vector<Cut>& cuts = layout.dims[dim];
+      if (cuts.empty() || cuts.front().kind != CutKind::ragged) continue;
+      const std::uint64_t rows = sizes_.reference_of(key)->shape[dim];
+      const RoutingChoice* choice = routing_.before(key, rows);
+      if (choice == nullptr || choice->total != rows) continue;
+      const std::size_t ranks = cuts.front().sections.size();
+      if (choice->counts.size() % ranks != 0) continue;
+      const std::size_t run = choice->counts.size() / ranks;
+      for (std::size_t column = 0; column < choice->counts.size(); column += run) {
+        std::uint64_t sent = 0;
+        for (std::size_t i = 0; i < run; ++i) sent += choice->counts[column + i];
+        if (sent != cuts.front().sections[column / run]) return true;
+      }
     }
-    if (whole) return true;
-    const auto [known, is_new] = fits_.emplace(std::move(name), false);
-    if (!is_new) return known->second;
-    question.mesh = mesh_of(places);
-    for (const FamilyTier tier :
-         {FamilyTier::plain, FamilyTier::strided, FamilyTier::uneven, FamilyTier::part_replicated,
-          FamilyTier::swapped, FamilyTier::ragged}) {
-      known->second = known->second || !members_of(tier, question, {}).empty();
-    }
-    return known->second;
+    return false;
   }
 
   // By the number that the ranks themselves give the micro-batch.
@@ -221,6 +225,39 @@ class JointFinder {
     }
   }
 
+  // Equal routing, but the ranks hold other rows than it sends them.
+  void report_contradicted(const Class& keys) {
+    Finding finding;
+    std::vector<Key> wrong;
+    for (const Key& key : keys) {
+      const LogicalTensor* reference = sizes_.reference_of(key);
+      if (reference == nullptr || taken_.count(key) != 0 || fits(key)) continue;
+      const ShapeFit& fit = shapes_.of(candidate_.at(key), reference->shape);
+      if (!fit.exact && fit.ragged) wrong.push_back(key);
+    }
+    if (wrong.empty()) return;
+    finding.kind = FindingKind::shape_differs;
+    finding.key = wrong.front();
+    finding.message = "the ranks hold other numbers of rows than the routing sends them:";
+    for (const Shard& shard : candidate_.at(wrong.front())) {
+      finding.message +=
+          " " + bracketed(shard.record->shape) + " on rank " + std::to_string(shard.rank);
+      finding.ranks.push_back(shard.rank);
+    }
+    finding.evidence = {{"tensors", std::to_string(wrong.size())}};
+    for (const Key& key : wrong) leave_out(key, candidate_.at(key), finding.message);
+    taken_.insert(wrong.begin(), wrong.end());
+    result_.findings.push_back(std::move(finding));
+  }
+
+  void leave_out(const Key& key, std::vector<Shard> shards, const std::string& why) {
+    LayoutDecision& decision = result_.decisions[key];
+    decision.known = false;
+    decision.reason = why;
+    result_.tensors[key] = place_shards(key, shards, decision);
+    result_.groups[key] = std::move(shards);
+  }
+
   JointCalls finish() {
     const RoutingChoice* first = routing_.first_differing();
     if (excused_.empty() || first == nullptr) return std::move(result_);
@@ -236,11 +273,7 @@ class JointFinder {
       const std::uint64_t own = reference.shards.front().shard.record->sequence;
       if (!sequence || own < *sequence) finding.key = key;
       sequence = std::min(own, sequence.value_or(own));
-      LayoutDecision& decision = result_.decisions[key];
-      decision.known = false;
-      decision.reason = finding.message;
-      result_.tensors[key] = place_shards(key, shards, decision);
-      result_.groups[key] = std::move(shards);
+      leave_out(key, std::move(shards), finding.message);
     }
     result_.findings.push_back(std::move(finding));
     return std::move(result_);
@@ -254,17 +287,28 @@ class JointFinder {
   std::map<std::int32_t, Coordinates> places_;
   std::vector<JointPattern> patterns_;
   std::vector<std::string> axes_;
-  std::map<std::string, bool> fits_;
+  ShapeFits shapes_;
   std::set<Key> taken_;
   std::map<Key, std::vector<Shard>> excused_;
   JointCalls result_;
 };
 
+// The usual case, for which nothing else is read.
+bool all_fit(const LogicalTensors& reference, const ShardGroups& candidate) {
+  ShapeFits shapes;
+  return std::all_of(candidate.begin(), candidate.end(), [&](const auto& group) {
+    const auto& [key, shards] = group;
+    const auto known = reference.find(key);
+    return !is_activation(key.phase) || known == reference.end() ||
+           shapes.of(shards, known->second.shape).exact;
+  });
+}
+
 }  // namespace
 
 JointCalls take_joint_calls(const LogicalTensors& reference, const MicrobatchNumbers& numbers,
                             const std::vector<LayoutRule>& rules, ShardGroups& candidate) {
-  if (candidate.empty()) return {};
+  if (all_fit(reference, candidate)) return {};
   return JointFinder(reference, numbers, rules, candidate).run();
 }
 

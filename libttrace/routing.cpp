@@ -7,7 +7,7 @@
 namespace ttrace {
 namespace {
 
-constexpr std::uint64_t kMostElements = std::uint64_t{1} << 28;  // of one choice
+constexpr std::uint64_t kMostElements = std::uint64_t{1} << 26;  // of one choice
 
 bool is_choice(const Key& key, const LogicalTensor& tensor) {
   return key.phase == Phase::forward && tensor.dtype == DType::boolean && tensor.proved() &&
