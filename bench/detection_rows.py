@@ -55,8 +55,10 @@ TORCH_LAYOUTS = {
     "fsdp2": (2, "--dp 2 --fsdp"),
     "dp2-tp2-sp": (4, "--dp 2 --tp 2 --sp"),
 }
-# Tokens of the other rank's experts: compared where their layout is known.
-NO_EXPERTS = ("--filter", "!*/*.mlp.experts/*")
+EXPERT_LAYOUTS = {
+    "ep2": (2, "--tp 2 --sp --ep 2"),
+    "dp2-ep2": (2, "--dp 2 --ep 2"),
+}
 UNFIT = {("llama", "tp4")}  # two key-value heads are not cut four times here
 TORCH_MODEL = ("--micro-batch-size", "2")
 
@@ -76,9 +78,9 @@ def healthy() -> List[Row]:
         for seed in ("7", "8"):
             rows.append(Row(f"healthy-{precision}-gpt-tp2-seed{seed}", "megatron", precision,
                             ("--seed", seed) + tuple(flags), ("--tp", "2"), 2, ()))
-        rows.append(Row(f"healthy-{precision}-moe-ep2", "megatron", precision,
-                        ("--experts", "4") + tuple(flags), ("--tp", "2", "--sp", "--ep", "2"), 2,
-                        (), NO_EXPERTS))
+        for name, (ranks, layout) in EXPERT_LAYOUTS.items():
+            rows.append(Row(f"healthy-{precision}-moe-{name}", "megatron", precision,
+                            ("--experts", "4") + tuple(flags), tuple(layout.split()), ranks, ()))
     return rows
 
 
