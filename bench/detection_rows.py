@@ -78,11 +78,6 @@ UNDER_AUTOCAST = {
     "deep": (),
     "moe": ("dp2-ep2",),
 }
-# Tokens of the other rank's experts: compared where their layout is known.
-NO_EXPERTS = ("--filter", "!*/*.mlp.experts/*")
-# Experts that serve several data parallel ranks see tokens of several micro-batches in one call.
-NO_SHARED_EXPERTS = (*NO_EXPERTS, "--filter", "!*ward/*.local_experts.*", "--filter",
-                     "!*.local_experts.*/local")
 TORCH_MODEL = ("--micro-batch-size", "2")
 
 
@@ -90,8 +85,7 @@ def megatron(precision: str, model: str, layout: str, seed: str = "") -> Row:
     ranks, words = LAYOUTS[layout]
     flags = (("--seed", seed) if seed else ()) + MODELS[model] + tuple(PRECISIONS[precision][0])
     name = f"healthy-{precision}-{model}-{layout}" + (f"-seed{seed}" if seed else "")
-    return Row(name, "megatron", precision, flags, tuple(words.split()), ranks, (),
-               () if model != "moe" else NO_SHARED_EXPERTS if "--dp" in words else NO_EXPERTS)
+    return Row(name, "megatron", precision, flags, tuple(words.split()), ranks, ())
 
 
 def healthy() -> List[Row]:

@@ -4,8 +4,9 @@
 
 A row is as it should be when ttrace-diff says "same" and has compared every tensor it expected. The
 table says how each layout came to be known: `only` one fits the shape, `content` decides, it is
-`like` another tensor's, `declared` by the program, or `assumed` from layouts that fit equally
-well. Results are kept per row, so an interrupted run goes on where it stopped.
+`like` another tensor's, `declared` by the program, `parts` of calls for several micro-batches, or
+`assumed` from layouts that fit equally well. Results are kept per row, so an interrupted run goes
+on where it stopped.
 """
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ FORKED = SOURCE / "test/capture/programs/forked.py"
 PROGRAMS = {"megatron": SOURCE / "samples/megatron/pretrain_gpt.py",
             "torch": SOURCE / "samples/torch/train.py",
             "handwritten": SOURCE / "samples/handwritten/train.py"}
-SOURCES = ("only", "content", "like", "declared", "assumed")
+SOURCES = ("only", "content", "like", "declared", "parts", "assumed")
 
 
 class Row(NamedTuple):

@@ -58,18 +58,18 @@ void prepare(Prepared& prepared, const Trace& reference, const Trace& candidate,
   if (cut) learn_layouts(left.groups, right.groups, rules, left.layouts);
   left.tensors = place_all(left.groups, left.layouts);
   LogicalTensors unknown = take_unknown(left);
-  Inference inference = infer_from_start(reference, candidate, iteration, prepared.names, rules,
-                                         left.tensors, right.groups);
+  const StartParameters start(reference, candidate, iteration, prepared.names);
+  Assembled assembled = start.assemble(match.candidate, rules, left.tensors, right.groups);
   left.tensors.merge(unknown);
-  right.layouts = std::move(inference.decisions);
-  right.tensors = place_all(right.groups, right.layouts);
+  right.layouts = std::move(assembled.decisions);
+  right.tensors = std::move(assembled.tensors);
 
   prepared.flow.emplace(left.groups);
-  prepared.alignment = align(left, right, *prepared.flow, inference.findings, filter);
+  prepared.alignment = align(left, right, *prepared.flow, assembled.findings, filter);
   const bool data_differs = !match.findings.empty();
   drop_unmatched_microbatches(prepared.alignment.findings, data_differs);
   prepared.findings = std::move(match.findings);
-  for (Finding& finding : inference.findings) {
+  for (Finding& finding : assembled.findings) {
     if (matches(filter, finding.key)) prepared.findings.push_back(std::move(finding));
   }
 }

@@ -183,6 +183,12 @@ LayoutDecision decide(const Key& key, const std::vector<Shard>& shards,
   const auto shape = global_shape_of(decision.layout, shards, declarations);
   if (const auto* refusal = std::get_if<Refusal>(&shape)) return refuse(refusal->why);
   decision.global_shape = std::get<Shape>(shape);
+  std::vector<std::pair<Coordinates, Shape>> held;
+  for (const Shard& shard : shards) {
+    Shape local = local_shape_of(shard, declarations.of(shard));
+    held.emplace_back(shard.where, swapped_back(decision.layout, std::move(local)));
+  }
+  measure_ragged(decision.layout, held);
   const std::string& source = decision.layout.source;
   decision.reason = rule != nullptr || source.empty() ? "declared" : "declared by " + source;
   if (rule != nullptr) decision.reason += " in the layout file";

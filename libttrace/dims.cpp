@@ -20,7 +20,7 @@ bool is_name_char(char c) {
 //   layout := (entry (space+ entry)*)?
 //   entry := "partial(" axis ("," axis)* ")" | "swap(" number "," number ")" | dim
 //   dim := name? "[" cut ("," cut)* "]" | name
-//   cut := axis (":" ("zigzag" | "/" number | "(" number ("," number)* ")"))?
+//   cut := axis (":" ("zigzag" | "ragged" | "/" number | "(" number ("," number)* ")"))?
 class DimsParser {
  public:
   explicit DimsParser(std::string_view text) : text_(text) {}
@@ -84,8 +84,11 @@ class DimsParser {
     } else if (text_.substr(at_, 6) == "zigzag") {
       cut.kind = CutKind::zigzag;
       at_ += 6;
+    } else if (text_.substr(at_, 6) == "ragged") {
+      cut.kind = CutKind::ragged;
+      at_ += 6;
     } else {
-      fail("expected \"zigzag\", \"/\" and a number, or \"(\"");
+      fail("expected \"zigzag\", \"ragged\", \"/\" and a number, or \"(\"");
     }
     return cut;
   }
@@ -164,6 +167,8 @@ std::string cut_text(const Cut& cut) {
       return cut.axis;
     case CutKind::zigzag:
       return cut.axis + ":zigzag";
+    case CutKind::ragged:
+      return cut.axis + ":ragged";
     case CutKind::strided:
       return cut.axis + ":/" + number(cut.parts);
     case CutKind::sections:

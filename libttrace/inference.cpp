@@ -193,9 +193,10 @@ class LayoutInference {
     const std::optional<Shape> declared = declaration.layout->global_shape;
     if (!declared && reference == nullptr) return;
     question.global = declared ? *declared : reference->shape;
-    decision.known = fit_to_shape(*declaration.layout, question.global, question).has_value();
+    auto fitting = fit_to_shape(*declaration.layout, question.global, question);
+    decision.known = fitting.has_value();
     if (decision.known) {
-      decision.layout = *declaration.layout;
+      decision.layout = std::move(fitting->layout);
       decision.global_shape = question.global;
       decision.reason = "declared (" + declaration.layout->source + "), not checked by content";
     } else {

@@ -69,7 +69,9 @@ class Enumerator {
                                    [&](const auto& site) { return site.local[dim] == extent; });
     if (whole) return {{{}, 0, extent}};
     std::vector<DimChoice> found;
-    if (tier_ == FamilyTier::uneven) {
+    if (tier_ == FamilyTier::ragged && !alike(dim)) {
+      add_ragged(dim, used, found);
+    } else if (tier_ == FamilyTier::uneven) {
       add_uneven(extent, used, found);
     } else {
       const std::uint64_t local = question_.sites.front().local[dim];
@@ -80,6 +82,21 @@ class Enumerator {
 
   void add_uneven(std::uint64_t extent, std::uint64_t used, std::vector<DimChoice>& found) const {
     for (const Sequence& axes : sequences(used, 0)) found.push_back(plain(axes, extent));
+  }
+
+  bool alike(std::size_t dim) const {
+    const std::uint64_t local = question_.sites.front().local[dim];
+    return std::all_of(question_.sites.begin(), question_.sites.end(),
+                       [&](const ShardSite& site) { return site.local[dim] == local; });
+  }
+
+  // Pieces of any sizes in the order of coordinates, that add up to the extent: tokens that were
+  // routed to the ranks.
+  void add_ragged(std::size_t dim, std::uint64_t used, std::vector<DimChoice>& found) const {
+    for (std::size_t axis = 0; axis < mesh_.axes.size(); ++axis) {
+      if (is_free(axis, used)) found.push_back(plain({axis}, question_.global[dim]));
+      if (is_free(axis, used)) found.back().cuts.front().kind = CutKind::ragged;
+    }
   }
 
   void add_even(std::uint64_t extent, std::uint64_t local, std::uint64_t used,
@@ -110,7 +127,7 @@ class Enumerator {
       found.push_back(plain(axes, extent));
       found.back().cuts[at].kind = CutKind::zigzag;
     }
-    if (tier_ == FamilyTier::plain) return;
+    if (tier_ == FamilyTier::plain || tier_ == FamilyTier::ragged) return;
     for (std::uint64_t parts = 2; parts <= std::min(kMaxStride, inside / size); ++parts) {
       if (inside % parts != 0 || inside / parts % size != 0) continue;
       found.push_back(plain(axes, extent));
@@ -248,6 +265,9 @@ std::uint64_t cost_of(const Layout& layout) {
         case CutKind::sections:
           cost += 10000 + cut.sections.size();
           break;
+        case CutKind::ragged:
+          cost += 1000000;
+          break;
       }
     }
   }
@@ -268,6 +288,8 @@ std::string_view name_of(FamilyTier tier) {
       return "partly replicated axes";
     case FamilyTier::swapped:
       return "two swapped dimensions";
+    case FamilyTier::ragged:
+      return "ragged pieces";
     case FamilyTier::padded:
       return "padding at the end";
   }
@@ -288,11 +310,16 @@ std::optional<Hypothesis> fit_to_shape(const Layout& layout, const Shape& global
     mix(hypothesis.index_map, layout.swapped->second);
   }
   try {
+    std::vector<std::pair<Coordinates, Shape>> shards;
+    for (const ShardSite& site : question.sites) {
+      shards.emplace_back(site.where, swapped_back(layout, site.local));
+    }
+    measure_ragged(hypothesis.layout, shards);
     for (const ShardSite& site : question.sites) {
       if (site.local.size() != global.size()) return std::nullopt;
       const Shape local = swapped_back(layout, site.local);
       for (std::size_t dim = 0; dim < global.size(); ++dim) {
-        const std::vector<Run> runs = runs_of(global[dim], layout.dims[dim], site.where);
+        const std::vector<Run> runs = runs_of(global[dim], hypothesis.layout.dims[dim], site.where);
         if (local_extent(runs) != local[dim]) return std::nullopt;
         mix(hypothesis.index_map, runs.size());
         for (const Run& run : runs) {
@@ -335,7 +362,9 @@ std::vector<Hypothesis> members_of(FamilyTier tier, const FamilyQuestion& questi
   for (const ShardSite& site : question.sites) {
     if (site.local.size() != question.global.size()) return {};
   }
-  if (tier != FamilyTier::uneven && !even_sites(question)) return {};
+  if (tier == FamilyTier::ragged && question.may_pad) return {};
+  const bool uneven = tier == FamilyTier::uneven || tier == FamilyTier::ragged;
+  if (uneven == even_sites(question) && tier != FamilyTier::uneven) return {};
   if (tier == FamilyTier::swapped) return swapped_members(question, lessons);
   std::vector<RankMesh> meshes{question.mesh};
   if (tier == FamilyTier::part_replicated) meshes = part_replicated_meshes(question.mesh);

@@ -51,9 +51,17 @@ struct FamilyQuestion {
   bool may_pad = false;  // parameters only
 };
 
-// In the order in which they are tried; the last four only where nothing else fits the shape.
-// `swapped` is for activations only, `padded` for parameters only.
-enum class FamilyTier : std::uint8_t { plain, strided, uneven, part_replicated, swapped, padded };
+// In the order in which they are tried; the last five only where nothing else fits the shape.
+// `swapped` and `ragged` are for activations only, `padded` for parameters only.
+enum class FamilyTier : std::uint8_t {
+  plain,
+  strided,
+  uneven,
+  part_replicated,
+  swapped,
+  ragged,
+  padded
+};
 [[nodiscard]] std::string_view name_of(FamilyTier tier);
 
 struct Hypothesis {

@@ -45,7 +45,15 @@ RankMesh mesh_of(const std::vector<Coordinates>& ranks, const std::vector<MeshAx
       size = std::max(size, position.size);
     }
     if (is_constant(column)) continue;
-    if (std::find(columns.begin(), columns.end(), column) != columns.end()) continue;
+    const auto known = std::find(columns.begin(), columns.end(), column);
+    if (known != columns.end()) {
+      // Of axes with equal columns the one all of whose coordinates are here is the one that cuts:
+      // of 4 expert parallel ranks 2 may share a micro-batch.
+      MeshAxis& axis = mesh.axes[static_cast<std::size_t>(known - columns.begin())];
+      const std::uint64_t here = std::set(column.begin(), column.end()).size();
+      if (size == here && axis.size > here) axis = {name, size};
+      continue;
+    }
     columns.push_back(std::move(column));
     mesh.axes.push_back({name, size});
   }

@@ -134,8 +134,8 @@ void run_tiers(const ClassOfTensors& tensors, const CutLessons& lessons, const B
       try_tier(FamilyTier::part_replicated, tensors, lessons, contest, verdict);
     }
   }
-  for (const FamilyTier tier :
-       {FamilyTier::uneven, FamilyTier::part_replicated, FamilyTier::swapped, FamilyTier::padded}) {
+  for (const FamilyTier tier : {FamilyTier::uneven, FamilyTier::part_replicated,
+                                FamilyTier::swapped, FamilyTier::ragged, FamilyTier::padded}) {
     if (fitting == 0) fitting = try_tier(tier, tensors, lessons, contest, verdict);
   }
 }

@@ -73,6 +73,22 @@ std::vector<Span> section_spans(std::uint64_t extent, const Cut& cut,
   return spans;
 }
 
+std::vector<Span> ragged_spans(std::uint64_t extent, const Cut& cut, const AxisPosition& position) {
+  if (cut.sections.size() != position.size) {
+    refuse_cut(cut, extent, "cannot be cut before the sizes of all shards are known");
+  }
+  std::uint64_t total = 0;
+  std::uint64_t begin = 0;
+  for (std::size_t coord = 0; coord < cut.sections.size(); ++coord) {
+    if (coord == position.coord) begin = total;
+    total += cut.sections[coord];
+  }
+  if (total != extent) {
+    refuse_cut(cut, extent, "are not the " + std::to_string(total) + " that the shards add up to");
+  }
+  return {{begin, begin + cut.sections[position.coord]}};
+}
+
 std::vector<Span> spans_of(const Cut& cut, std::uint64_t extent, const AxisPosition& position) {
   if (position.size == 0 || position.coord >= position.size) {
     refuse_cut(cut, extent,
@@ -88,6 +104,8 @@ std::vector<Span> spans_of(const Cut& cut, std::uint64_t extent, const AxisPosit
       return strided_spans(extent, cut, position);
     case CutKind::sections:
       return section_spans(extent, cut, position);
+    case CutKind::ragged:
+      return ragged_spans(extent, cut, position);
   }
   __builtin_unreachable();
 }
@@ -151,6 +169,31 @@ AxisPosition position_on(const Coordinates& where, const std::string& axis) {
   }
   if (split->inner) return {coord % split->size, split->size};
   return {coord / (size / split->size), split->size};
+}
+
+void measure_ragged(Layout& layout, const std::vector<std::pair<Coordinates, Shape>>& shards) {
+  for (std::size_t dim = 0; dim < layout.dims.size(); ++dim) {
+    for (Cut& cut : layout.dims[dim]) {
+      if (cut.kind != CutKind::ragged) continue;
+      if (layout.dims[dim].size() > 1) refuse_cut(cut, 0, "are cut in another way, too");
+      std::map<std::uint64_t, std::uint64_t> sizes;
+      std::uint64_t size = 1;
+      for (const auto& [where, shape] : shards) {
+        const AxisPosition position = position_on(where, cut.axis);
+        size = position.size;
+        const std::uint64_t held = dim < shape.size() ? shape[dim] : 0;
+        const auto [known, added] = sizes.emplace(position.coord, held);
+        if (!added && known->second != held) {
+          refuse_cut(cut, held,
+                     "on one rank, " + std::to_string(known->second) +
+                         " on another that should hold the same");
+        }
+      }
+      if (sizes.size() != size) refuse_cut(cut, 0, "are known of some coordinates: ranks lack");
+      cut.sections.clear();
+      for (const auto& [coord, held] : sizes) cut.sections.push_back(held);
+    }
+  }
 }
 
 std::vector<Run> runs_of(std::uint64_t extent, const std::vector<Cut>& cuts,

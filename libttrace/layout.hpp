@@ -6,6 +6,7 @@
 //   "b s[tp] h swap(0,1)"          the shard has dimensions 0 and 1 in the other order: [s, b, h]
 // cuts: "tp" plain (torch.chunk: ceil, uneven tail or empty) · "cp:zigzag" chunks r and 2n-1-r ·
 // "tp:/2" the dimension is 2 equal sections, each cut over tp · "tp:(64,32,32)" unequal sections ·
+// "ep:ragged" pieces in the order of coordinates, of sizes that the shards themselves have ·
 // "dp:flat" is not a cut of one dimension; flat ranges stand beside the dims (Layout::flat).
 // Given a rank's coordinates it compiles to runs per dimension, and the product of runs to boxes.
 #pragma once
@@ -34,13 +35,15 @@ using Coordinates = std::map<std::string, AxisPosition>;
 // size 4, "tp/outer2" is (coord / 2 of 2) and "tp/inner2" is (coord % 2 of 2).
 [[nodiscard]] AxisPosition position_on(const Coordinates& where, const std::string& axis);
 
-enum class CutKind : std::uint8_t { shard, zigzag, strided, sections };
+enum class CutKind : std::uint8_t { shard, zigzag, strided, sections, ragged };
 
 struct Cut {
   std::string axis;
   CutKind kind = CutKind::shard;
-  std::uint64_t parts = 1;              // strided: number of equal sections
-  std::vector<std::uint64_t> sections;  // sections: their extents in the logical tensor
+  std::uint64_t parts = 1;  // strided: number of equal sections
+  // sections: their extents in the logical tensor; ragged: what each coordinate holds, empty as
+  // long as no shards were looked at
+  std::vector<std::uint64_t> sections;
   friend bool operator==(const Cut&, const Cut&) = default;
 };
 
@@ -102,6 +105,11 @@ struct Box {
 
 // The extents of a shard in the order of the logical dimensions, or back from there.
 [[nodiscard]] Shape swapped_back(const Layout& layout, Shape local_shape);
+
+// Gives ragged cuts, which say nothing of sizes, those of the shards: of one dimension, what each
+// coordinate of the axis holds. Throws Trouble when ranks of one coordinate do not agree, or a
+// coordinate has no rank.
+void measure_ragged(Layout& layout, const std::vector<std::pair<Coordinates, Shape>>& shards);
 
 // A box of the logical tensor and where it lies in the local shard (same extents). A single number
 // as local_start of a box of several dimensions: the shard holds the box packed, from there on.

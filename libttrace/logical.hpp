@@ -75,8 +75,9 @@ struct LayoutDecision {
   Shape global_shape;
   bool known = true;     // false: nothing explains the shards; `reason` says what was tried
   bool assumed = false;  // a tie that content could not decide
-  double fit = 1;        // share of sampled elements that agree with the reference
-  std::string reason;    // "only layout of that shape", "content", "link to its parameter", ...
+  bool parts = false;  // of calls for several micro-batches: the shards hold more than this tensor
+  double fit = 1;      // share of sampled elements that agree with the reference
+  std::string reason;  // "only layout of that shape", "content", "link to its parameter", ...
 };
 using LayoutDecisions = std::map<Key, LayoutDecision>;
 
@@ -128,6 +129,17 @@ using LogicalTensors = std::map<Key, LogicalTensor>;
 [[nodiscard]] LogicalTensor place_shards(const Key& key, const std::vector<Shard>& shards,
                                          const LayoutDecision& decision);
 [[nodiscard]] LogicalTensors place_all(const ShardGroups& groups, const LayoutDecisions& decisions);
+
+// The candidate against a reference, in all: calls for several micro-batches are taken apart
+// (joint_calls.hpp), the other layouts inferred, and everything placed.
+struct Assembled {
+  LogicalTensors tensors;
+  LayoutDecisions decisions;
+  std::vector<Finding> findings;
+};
+// `numbers` are those of the candidate, whose keys become the reference's where calls were joint.
+[[nodiscard]] Assembled assemble(const LogicalTensors& reference, const MicrobatchNumbers& numbers,
+                                 const std::vector<LayoutRule>& rules, ShardGroups& candidate);
 
 // Copies `box` of the logical tensor into `out` (packed, row-major). Only for proved tensors; takes
 // each element from its first non-copy shard and releases pages as it goes.

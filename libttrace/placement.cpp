@@ -22,9 +22,9 @@ void add_problem(LogicalTensor& tensor, FindingKind kind, std::string message,
   tensor.problems.push_back(std::move(problem));
 }
 
-DType common_dtype(const std::vector<Shard>& shards) {
+DType common_dtype(const std::vector<PlacedShard>& shards) {
   std::map<DType, std::size_t> votes;
-  for (const Shard& shard : shards) ++votes[shard.record->dtype];
+  for (const PlacedShard& placed : shards) ++votes[placed.shard.record->dtype];
   const auto most = std::max_element(
       votes.begin(), votes.end(),
       [](const auto& left, const auto& right) { return left.second < right.second; });
@@ -118,6 +118,7 @@ std::string boxes_text(const std::vector<Box>& boxes) {
 
 void prove_types(LogicalTensor& tensor) {
   std::map<DType, std::vector<std::int32_t>> by_type;
+  tensor.dtype = common_dtype(tensor.shards);
   for (const PlacedShard& placed : tensor.shards) {
     by_type[placed.shard.record->dtype].push_back(placed.shard.rank);
   }
@@ -156,13 +157,19 @@ void prove_sums(LogicalTensor& tensor) {
                   " addends are here");
 }
 
+void prove_placed(LogicalTensor& tensor) {
+  mark_copies(tensor);
+  prove_sums(tensor);
+  prove_copies(tensor);
+  prove_coverage(tensor);
+}
+
 LogicalTensor place_shards(const Key& key, const std::vector<Shard>& shards,
                            const LayoutDecision& decision) {
   LogicalTensor tensor;
   tensor.key = key;
   tensor.shape = decision.global_shape;
   tensor.layout = decision.layout;
-  tensor.dtype = common_dtype(shards);
   for (const Shard& shard : shards) tensor.shards.push_back({shard, {}, false});
   prove_types(tensor);
   if (!decision.known) {
@@ -170,12 +177,13 @@ LogicalTensor place_shards(const Key& key, const std::vector<Shard>& shards,
     return tensor;
   }
   if (!place(tensor)) return tensor;  // what is not placed is no hole
-
-  mark_copies(tensor);
-  prove_sums(tensor);
-  prove_copies(tensor);
-  prove_coverage(tensor);
+  prove_placed(tensor);
   return tensor;
+}
+
+void prove(LogicalTensor& tensor) {
+  prove_types(tensor);
+  prove_placed(tensor);
 }
 
 LogicalTensors place_all(const ShardGroups& groups, const LayoutDecisions& decisions) {

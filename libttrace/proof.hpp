@@ -11,7 +11,9 @@
 
 namespace ttrace {
 
-void prove_types(LogicalTensor& tensor);     // one dtype
+void prove(LogicalTensor& tensor);           // all that follows, of shards that have pieces
+void prove_types(LogicalTensor& tensor);     // one dtype, that of most shards
+void prove_placed(LogicalTensor& tensor);    // the rest
 void prove_sums(LogicalTensor& tensor);      // nothing is left to be added over an axis
 void prove_copies(LogicalTensor& tensor);    // copies are bit-equal
 void prove_coverage(LogicalTensor& tensor);  // each element exactly once

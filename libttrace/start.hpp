@@ -3,17 +3,26 @@
 // sections and the like are found, so the layouts of later iterations follow those parameters.
 #pragma once
 
-#include <vector>
+#include <optional>
 
 #include "libttrace/numbering.hpp"
 
 namespace ttrace {
 
-// infer_layouts() of an iteration of these two runs, with the parameters of the first iteration
-// that they have in common. `tensors` and `groups` are of `iteration`, and are as before on return.
-[[nodiscard]] Inference infer_from_start(const Trace& reference, const Trace& candidate,
-                                         std::int64_t iteration, const RankNames& names,
-                                         const std::vector<LayoutRule>& rules,
-                                         LogicalTensors& tensors, ShardGroups& groups);
+// The parameters of the first iteration that two runs have in common, beside those of a later one
+// while its layouts are inferred.
+class StartParameters {
+ public:
+  StartParameters(const Trace& reference, const Trace& candidate, std::int64_t iteration,
+                  const RankNames& names);
+  // assemble() with them; `tensors` and `groups` are of the later iteration, and so is the result.
+  [[nodiscard]] Assembled assemble(const MicrobatchNumbers& numbers,
+                                   const std::vector<LayoutRule>& rules, LogicalTensors& tensors,
+                                   ShardGroups& groups) const;
+
+ private:
+  std::optional<std::int64_t> start_;  // none when there is nothing to add
+  ShardGroups reference_, candidate_;
+};
 
 }  // namespace ttrace

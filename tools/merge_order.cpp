@@ -38,6 +38,12 @@ StorageId storage_id(const LogicalTensor& tensor) {
     const bool alias = record.alias_of != kNotAlias;
     id.storages.emplace_back(placed.shard.rank,
                              alias ? static_cast<std::uint64_t>(record.alias_of) : record.sequence);
+    std::uint64_t held = 0;
+    for (const Piece& piece : placed.pieces) held += volume(piece.global);
+    if (held == element_count(record.shape)) continue;
+    for (const Piece& piece : placed.pieces) {
+      id.parts.insert(id.parts.end(), piece.local_start.begin(), piece.local_start.end());
+    }
   }
   std::sort(id.storages.begin(), id.storages.end());
   id.shape = tensor.shape;

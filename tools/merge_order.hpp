@@ -19,6 +19,7 @@ namespace ttrace {
 struct StorageId {
   std::vector<std::pair<std::int32_t, std::uint64_t>> storages;  // rank, record that owns the bytes
   Shape shape;
+  std::vector<std::uint64_t> parts;  // where the tensor lies in shards that hold more than it
   friend auto operator<=>(const StorageId&, const StorageId&) = default;
 };
 [[nodiscard]] StorageId storage_id(const LogicalTensor& tensor);

@@ -86,13 +86,13 @@ MergedIteration merge_iteration(const Trace& trace, const Trace* like, std::int6
     merged.names = find_numbers(*like, trace);
     ShardGroups groups = renamed(group_shards(trace, iteration, match.candidate), merged.names);
     leave_out_handovers(theirs, groups);
-    Inference inference =
-        infer_from_start(*like, trace, iteration, merged.names, rules, reference, groups);
-    merged.decisions = std::move(inference.decisions);
-    merged.tensors = place_all(groups, merged.decisions);
+    const StartParameters start(*like, trace, iteration, merged.names);
+    Assembled assembled = start.assemble(match.candidate, rules, reference, groups);
+    merged.decisions = std::move(assembled.decisions);
+    merged.tensors = std::move(assembled.tensors);
     merged.problems.insert(merged.problems.end(), match.findings.begin(), match.findings.end());
-    merged.problems.insert(merged.problems.end(), inference.findings.begin(),
-                           inference.findings.end());
+    merged.problems.insert(merged.problems.end(), assembled.findings.begin(),
+                           assembled.findings.end());
   }
   // Inference may have said already why a layout is not known.
   std::set<std::pair<FindingKind, Key>> told;

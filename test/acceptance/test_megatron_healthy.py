@@ -30,6 +30,8 @@ LLAMA = ["--rope", "--untie", "--rmsnorm", "--swiglu", "--kv-heads", "2"]
 MODELS = {
     "llama": (LLAMA, {"cp2": (2, ["--cp", "2"])}),
     "flash": (["--flash"], {"cp2": (2, ["--cp", "2"])}),
+    "experts": (["--experts", "4"], {"tp2-sp-ep2": (2, ["--tp", "2", "--sp", "--ep", "2"]),
+                                     "dp2-ep2": (2, ["--dp", "2", "--ep", "2"])}),
     "per-token-loss": (["--per-token-loss"], {"dp2": (2, ["--dp", "2"])}),
     # Short: a value that round-off pushes over the middle between two FP8 codes is no round-off.
     "fp8": (["--fp8", "--layers", "2", "--global-batch-size", "1"],
