@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """--replay and --perturb: what is put in the places of computed tensors, and what must not break."""
 import hashlib
+import sys
 import unittest
 
 import torch
 
-from agent_runs import BUILD, CaptureTest, Trace
+from agent_runs import BUILD, PROGRAMS, CaptureTest, Trace
 
 MERGE = BUILD / "tools" / "ttrace-merge"
 BOTH = ("--iterations", "0-1")
@@ -47,6 +48,17 @@ class Replay(CaptureTest):
             # Keys and values are views that a module is given by keyword.
             for name in ("key", "value"):
                 self.assertIn(f"mb0/backward/attention.core/grad_input.{name}", rows.keys())
+
+    def test_tensors_with_several_consumers_get_the_sum_of_their_gradients_once(self):
+        """Also where it is differentiated again: that one must keep its graph."""
+        first, printed = self.capture("shared", "shared_tensors.py", options=BOTH)
+        plain = self.run_command([sys.executable, PROGRAMS / "shared_tensors.py"])
+        self.assertEqual(printed.stdout, plain.stdout)
+        pack = self.packed("shared", first, like="shared")
+        own, again = self.capture("own-shared", "shared_tensors.py", options=("--replay", pack))
+        self.assertEqual(again.stdout, plain.stdout)
+        for iteration in (0, 1):
+            self.assertEqual(self.differing(own, first, iteration), set())
 
     def test_only_what_is_wrong_differs_from_what_it_is_computed_again_to_be(self):
         """A factor in one module: its output, the gradient that leaves it, and its weight's."""

@@ -9,7 +9,7 @@ and holds neither the tensor nor the module.
 from __future__ import annotations
 
 import weakref
-from typing import Any, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from . import abi
 from .names import ModuleInfo
@@ -20,34 +20,49 @@ BACKWARD = "backward"
 # Where a tensor was returned (module, slot, micro-batch, call); it may be several modules' output.
 Label = Tuple[ModuleInfo, str, int, int]
 
+# The gradient to go on with instead of the one that was computed; None: that one.
+Replacement = Callable[[List[Label], Any], Optional[Any]]
+
 
 class GradientHook:
-    __slots__ = ("_agent", "_iteration", "labels", "leaf_handle")
+    __slots__ = ("_agent", "_iteration", "labels", "leaf_handle", "replacement")
 
     def __init__(self, agent: Any, iteration: int):
         self._agent = agent
         self._iteration = iteration
         self.labels: List[Label] = []
         self.leaf_handle: Any = None
+        self.replacement: Optional[Replacement] = None
 
-    def __call__(self, gradient: Any) -> None:
+    def __call__(self, gradient: Any) -> Optional[Any]:
         if self.leaf_handle is not None:  # a leaf may live on and take part in later iterations
             self.leaf_handle.remove()
         agent = self._agent
         if not agent.steps.recording or agent.steps.iteration != self._iteration:
-            return
+            return None
         try:
-            self._record(gradient)
+            sequence = self._record(gradient)
+            # Once, and never one that will be differentiated itself: another one has no graph, and
+            # what comes of it arrives here a second time.
+            replacement, self.replacement = self.replacement, None
+            if replacement is None or gradient.requires_grad:
+                return None
+            other = replacement(self.labels, gradient)
+            if other is not None and sequence >= 0:
+                agent.recorder.remember(other, sequence)
+            return other
         except Exception as error:
             agent.failed(self.labels[0][0].name, error)
+            return None
 
-    def _record(self, gradient: Any) -> None:
+    def _record(self, gradient: Any) -> int:
         sequence = abi.NOT_ALIAS
         for info, slot, microbatch, call in self.labels:
             written = self._agent.recorder.write(
                 BACKWARD, info.name, slot, gradient, microbatch=microbatch, call=call,
                 raw_name=info.raw_name, alias_of=sequence)
             sequence = sequence if sequence >= 0 else written
+        return sequence
 
 
 class Gradients:
@@ -59,15 +74,17 @@ class Gradients:
     def begin_iteration(self) -> None:
         self._watched = {}
 
-    def watch(self, tensor: Any, info: ModuleInfo, slot: str, microbatch: int, call: int) -> None:
+    def watch(self, tensor: Any, info: ModuleInfo, slot: str, microbatch: int, call: int,
+              replacement: Optional[Replacement] = None) -> None:
         """Records the gradient of `tensor`, an output that requires one, when it arrives."""
         wanted, _ = self._agent.recorder.plan(BACKWARD, info.name, slot)
         if not wanted or isinstance(tensor, self._parameter):
             return  # a hook on a parameter would fire for every later micro-batch, too
-        labels = self._hook_of(tensor).labels
+        hook = self._hook_of(tensor)
+        hook.replacement = hook.replacement or replacement
         label = (info, slot, microbatch, call)
-        if label not in labels:  # a recompute may return the very tensor of the first pass
-            labels.append(label)
+        if label not in hook.labels:  # a recompute may return the very tensor of the first pass
+            hook.labels.append(label)
 
     def _hook_of(self, tensor: Any) -> GradientHook:
         """One a tensor and version: what was done in place is another value with its own hook."""

@@ -219,12 +219,12 @@ class ModuleHooks:
         self.watch(frame, slot, tensor)
         return None
 
-    def watch(self, frame: Frame, slot: str, tensor: Any) -> None:
+    def watch(self, frame: Frame, slot: str, tensor: Any, replacement: Any = None) -> None:
         """Records the gradient of a tensor of this call when it arrives, if it requires one."""
         # Without gradients, in a checkpoint's first pass, only inputs handed through require one.
         if tensor.requires_grad and self._torch.is_grad_enabled():
             self._agent.gradients.watch(tensor, frame.info, f"grad_{slot}",
-                                        frame.context.microbatch, frame.call)
+                                        frame.context.microbatch, frame.call, replacement)
 
     def _wants(self, phase: str) -> bool:
         return phase == FORWARD or self._everything
