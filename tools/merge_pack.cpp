@@ -118,15 +118,16 @@ class Packer {
     tensors_.push_back(&tensor);
   }
 
-  // How the target cuts this tensor. False when its ranks have addends of it, or flat pieces: what
-  // one rank would have to be given is then not known.
+  // How the target cuts this tensor. False when its ranks have addends of it: what one rank would
+  // have to be given is then not known. Flat pieces are cut out by the target, which declared them.
   bool add_cut(const Key& key, const Side& target) {
     const auto decision = target.layouts.find(key);
     if (decision == target.layouts.end() || !decision->second.known) return false;
     const Layout& layout = decision->second.layout;
-    if (!layout.partial.empty() || layout.flat) return false;
+    if (!layout.partial.empty()) return false;
     Layout dims = layout;
     dims.swapped.reset();
+    dims.flat.reset();
     json entry = {{"dims", to_string(dims)}};
     if (layout.swapped) entry["swapped"] = {layout.swapped->first, layout.swapped->second};
     layouts_[to_string(key)] = std::move(entry);
