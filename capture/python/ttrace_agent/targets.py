@@ -8,7 +8,7 @@ masters and states are recorded under the parameter's name, with the piece as pa
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Tuple
 
 from . import adapters, layouts
 from .names import ParameterInfo
@@ -20,6 +20,11 @@ class Target(NamedTuple):
     layout: str
     parameter: Any
     is_copy: bool  # the stepped tensor has bytes of its own
+    info: ParameterInfo
+
+    def of(self, tensor: Any) -> Any:
+        """The parameter's part of what is shaped like the stepped tensor."""
+        return self.info.of(tensor)
 
 
 class Targets:
@@ -33,10 +38,10 @@ class Targets:
         unknown = 0
         for group in groups:
             for stepped in group["params"]:
-                target = self.find(stepped)
-                if target is not None:
+                targets = self.find(stepped)
+                for target in targets:
                     yield stepped, target
-                unknown += target is None and getattr(stepped, "grad", None) is not None
+                unknown += not targets and getattr(stepped, "grad", None) is not None
         if unknown:
             self._agent.note("not recorded", "optimizer",
                              "it updates tensors that no module which was called holds")
@@ -45,21 +50,24 @@ class Targets:
         """The masters that frameworks keep beside parameters."""
         self._master(None)
         for main, _ in list(self._masters.values()):
-            target = self.find(main)
-            if target is not None and target.is_copy:
-                yield main, target
+            for target in self.find(main):
+                if target.is_copy:
+                    yield main, target
 
-    def find(self, stepped: Any) -> Optional[Target]:
-        info = self._agent.names.parameter(stepped)
-        if info is not None:
-            return Target(info.name, info.raw_name, info.layout, stepped, False)
+    def find(self, stepped: Any) -> List[Target]:
+        """One, or several whose pieces a wrapper has joined; [] of a tensor that is unknown."""
+        held = self._agent.names.held_by(stepped)
+        if held:
+            return [Target(info.name, info.raw_name, info.layout, stepped, False, info)
+                    for info in held]
         main, master = self._master(stepped)
-        info = self._agent.names.parameter(master.parameter) if main is stepped else None
-        if info is None:
-            return None
-        layout = _piece_of(info, master) if master.flat else info.layout
-        return Target(info.name, info.raw_name, layout, master.parameter,
-                      not _shares_storage(stepped, master.parameter))
+        if main is not stepped:
+            return []
+        is_copy = not _shares_storage(stepped, master.parameter)
+        return [Target(info.name, info.raw_name,
+                       _piece_of(info, master) if master.flat else info.layout,
+                       master.parameter, is_copy, info)
+                for info in self._agent.names.held_by(master.parameter)]
 
     def _master(self, stepped: Any) -> Tuple[Any, Any]:
         if self._masters_of != self._agent.steps.iteration:
