@@ -299,11 +299,12 @@ class Steps:
         if isinstance(norm, self._torch.Tensor):
             self._record_norm(norm)
 
-    def gradients_ready(self, groups: Any, clips: bool) -> None:
+    def gradients_ready(self, groups: Any, clips: bool, readable: bool = True) -> None:
         """An outer step has finished its gradients and has not clipped them."""
         if self.recording:
             for stepped, target in self._targets.of_groups(groups):
-                self._record_gradient(target, stepped, REDUCED)
+                if readable:
+                    self._record_gradient(target, stepped, REDUCED)
                 if clips:
                     self._before_clipping.add(target.name)
 

@@ -8,9 +8,10 @@ masters and states are recorded under the parameter's name, with the piece as pa
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, Iterator, List, NamedTuple, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from . import adapters, layouts
+from .adapters.masters import Master, Masters
 from .names import ParameterInfo
 
 
@@ -19,18 +20,18 @@ class Target(NamedTuple):
     raw_name: str
     layout: str
     parameter: Any
-    is_copy: bool  # the stepped tensor has bytes of its own
-    info: ParameterInfo
+    is_copy: bool  # the stepped tensor has bytes of its own, in a wider type
+    part: Optional[Tuple[int, int]]
 
     def of(self, tensor: Any) -> Any:
         """The parameter's part of what is shaped like the stepped tensor."""
-        return self.info.of(tensor)
+        return tensor if self.part is None else tensor.narrow(0, *self.part)
 
 
 class Targets:
     def __init__(self, agent: Any):
         self._agent = agent
-        self._masters: Dict[int, Tuple[Any, Any]] = {}
+        self._masters: Masters = {}
         self._masters_of = -1  # iteration
 
     def of_groups(self, groups: List[Dict[str, Any]]) -> Iterator[Tuple[Any, Target]]:
@@ -58,32 +59,36 @@ class Targets:
         """One, or several whose pieces a wrapper has joined; [] of a tensor that is unknown."""
         held = self._agent.names.held_by(stepped)
         if held:
-            return [Target(info.name, info.raw_name, info.layout, stepped, False, info)
+            return [Target(info.name, info.raw_name, info.layout, stepped, False, info.part)
                     for info in held]
-        main, master = self._master(stepped)
+        main, masters = self._master(stepped)
         if main is not stepped:
             return []
-        is_copy = not _shares_storage(stepped, master.parameter)
-        return [Target(info.name, info.raw_name,
-                       _piece_of(info, master) if master.flat else info.layout,
-                       master.parameter, is_copy, info)
+        return [self._target(stepped, master, info) for master in masters
                 for info in self._agent.names.held_by(master.parameter)]
 
-    def _master(self, stepped: Any) -> Tuple[Any, Any]:
+    def _target(self, stepped: Any, master: Master, info: ParameterInfo) -> Target:
+        layout = _piece_of(info, master) if master.flat else info.layout
+        is_copy = (not _shares_storage(stepped, master.parameter)
+                   and stepped.dtype != master.parameter.dtype)
+        return Target(info.name, info.raw_name, layout, master.parameter, is_copy,
+                      master.part or info.part)
+
+    def _master(self, stepped: Any) -> Tuple[Any, List[Master]]:
         if self._masters_of != self._agent.steps.iteration:
             self._masters_of = self._agent.steps.iteration
             parameters = [info.ref() for root in self._agent.names.roots
                           for info in root.parameters]
             self._masters = adapters.masters([p for p in parameters if p is not None])
-        return self._masters.get(id(stepped), (None, None))
+        return self._masters.get(id(stepped), (None, []))
 
 
-def _piece_of(info: ParameterInfo, master: Any) -> str:
+def _piece_of(info: ParameterInfo, master: Master) -> str:
     """The parameter's own layout, and the flat piece of this rank's part of it."""
     shape = list(master.parameter.shape)
     declared = json.loads(info.layout) if info.layout else {}
     return layouts.to_json(declared.get("dims", layouts.dims_text([[]] * len(shape))),
-                           declared.get("shape", shape), declared.get("source", "megatron"),
+                           declared.get("shape", shape), declared.get("source", master.source),
                            master.flat)
 
 

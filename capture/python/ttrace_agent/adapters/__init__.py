@@ -2,7 +2,7 @@
 """All that the agent knows about frameworks. The rest of it asks here and never names one.
 
 plain: PyTorch's own wrappers, clipping and loss scaling. dtensor: DTensor and DeviceMesh.
-fsdp1: FullyShardedDataParallel. megatron: Megatron-Core. To teach ttrace a framework, add a file beside these and let the functions
+fsdp1: FullyShardedDataParallel. megatron: Megatron-Core. deepspeed: its ZeRO-1 and ZeRO-2. To teach ttrace a framework, add a file beside these and let the functions
 below ask it.
 """
 
@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import Any, List, Optional, Tuple
 
-from . import dtensor, fsdp1, megatron, plain
+from . import deepspeed, dtensor, fsdp1, megatron, plain
+from .masters import Masters
 
 local_part = dtensor.local_part
 is_compiled = plain.is_compiled
@@ -20,8 +21,6 @@ passes_on = megatron.passes_on
 parameter_name = megatron.parameter_name
 gathers_late = megatron.gathers_late
 may_be_padded = megatron.may_be_padded
-reload_masters = megatron.reload_masters
-masters = megatron.masters
 pieces = fsdp1.pieces
 
 
@@ -30,6 +29,7 @@ def watch(agent: Any, after_import: Any, torch: Any) -> None:
     plain.watch(agent, after_import, torch)
     fsdp1.watch(agent, after_import)
     megatron.watch(agent, after_import)
+    deepspeed.watch(agent, after_import)
     after_import("torch.distributed.device_mesh",
                  lambda module: dtensor.watch_meshes(module, agent.mesh.device_meshes))
 
@@ -54,4 +54,16 @@ def parameter_layout(parameter: Any, module: Any) -> str:
 
 
 def data_parallel_axis(module: Any, torch: Any) -> Optional[Tuple[str, int, int]]:
-    return plain.data_parallel_axis(module, torch) or fsdp1.data_parallel_axis(module, torch)
+    """(name, size, coordinate), from a wrapper around the model that knows."""
+    return (plain.data_parallel_axis(module, torch) or fsdp1.data_parallel_axis(module, torch)
+            or deepspeed.data_parallel_axis(module, torch))
+
+
+def masters(parameters: List[Any]) -> Masters:
+    """What the tensors stand for that optimizers hold beside these parameters."""
+    return {**megatron.masters(parameters), **deepspeed.masters()}
+
+
+def reload_masters() -> None:
+    megatron.reload_masters()
+    deepspeed.reload_masters()

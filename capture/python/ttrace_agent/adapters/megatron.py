@@ -11,9 +11,10 @@ from __future__ import annotations
 import functools
 import sys
 import weakref
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Iterator, List, Optional, Tuple
 
 from .. import layouts
+from .masters import Master, Masters
 
 _optimizers: "weakref.WeakSet[Any]" = weakref.WeakSet()  # all but the chains of them
 
@@ -111,13 +112,6 @@ def axes() -> List[Tuple[str, int, int]]:
 # ---- optimizers ----
 
 
-class Master(NamedTuple):
-    """A tensor that a torch optimizer updates, and the parameter it stands for."""
-
-    parameter: Any
-    flat: Optional[Dict[str, Any]]  # the piece of the parameter that it is
-
-
 def _flat_pieces(optimizer: Any) -> Iterator[Tuple[Any, Master]]:
     groups = optimizer.optimizer.param_groups
     for parameter, (group, order) in optimizer.model_param_group_index_map.items():
@@ -127,17 +121,16 @@ def _flat_pieces(optimizer: Any) -> Iterator[Tuple[Any, Master]]:
         yield groups[group]["params"][order], Master(parameter, flat)
 
 
-def masters(parameters: List[Any]) -> Dict[int, Tuple[Any, Master]]:
-    """By id of the tensor that is stepped: (that tensor, what it stands for)."""
-    found = {}
+def masters(parameters: List[Any]) -> Masters:
+    found: Masters = {}
     for parameter in parameters:
         main = getattr(parameter, "main_param", None)
         if main is not None and not getattr(parameter, "main_param_sharded", False):
-            found[id(main)] = (main, Master(parameter, None))
+            found[id(main)] = (main, [Master(parameter)])
     for optimizer in list(_optimizers):
         if hasattr(optimizer, "model_param_group_index_map"):
             for main, master in _flat_pieces(optimizer):
-                found[id(main)] = (main, master)
+                found[id(main)] = (main, [master])
     return found
 
 
