@@ -60,19 +60,50 @@ def passes_on(module: Any) -> bool:
 
 
 def parameter_layout(parameter: Any, module: Any) -> str:
-    if not hasattr(parameter, "tensor_model_parallel"):
-        return ""
     state = _parallel_state()
     if state is None:
         return ""
+    cut = getattr(parameter, "tensor_model_parallel", None)
+    if cut is None or (cut and getattr(parameter, "partition_dim", -1) < 0):
+        return _checkpoint_layout(parameter, module, state)
     shape = list(parameter.shape)
     cuts: List[List[str]] = [[] for _ in shape]
-    if parameter.tensor_model_parallel:
+    if cut:
         axis, size = _tensor_axis(state, getattr(module, "is_expert", False))
         dim, stride = parameter.partition_dim, parameter.partition_stride
         cuts[dim] = [axis + (f":/{stride}" if stride > 1 else "")]
         shape[dim] *= size
     return layouts.to_json(layouts.dims_text(cuts), shape, "megatron")
+
+
+def _checkpoint_layout(parameter: Any, module: Any, state: Any) -> str:
+    """By what the module writes into distributed checkpoints, where attributes do not say it.
+
+    Only plain cuts over tensor parallel ranks; "" for all else, and where the module cannot tell.
+    """
+    size = state.get_tensor_model_parallel_world_size()
+    if size == 1 or not _is_megatron(module) or not hasattr(module, "sharded_state_dict"):
+        return ""
+    try:
+        written = [entry for entry in module.sharded_state_dict().values()
+                   if getattr(entry, "data", None) is parameter]
+    except Exception:  # checkpoints may need what this run has not
+        return ""
+    if len(written) != 1 or not hasattr(written[0], "global_shape"):
+        return ""
+    entry, shape = written[0], list(parameter.shape)
+    if entry.prepend_axis_num or len(entry.global_shape) != len(shape):
+        return ""
+    whole = [int(extent) for extent in entry.global_shape]
+    dims = [dim for dim, extent in enumerate(shape) if whole[dim] != extent]
+    rank = state.get_tensor_model_parallel_rank()
+    for dim in dims:
+        if whole[dim] != shape[dim] * size or entry.global_offset[dim] != shape[dim] * rank:
+            return ""
+    if len(dims) > 1:
+        return ""
+    cuts = [["tp"] if dim in dims else [] for dim in range(len(shape))]
+    return layouts.to_json(layouts.dims_text(cuts), whole, "megatron checkpoint")
 
 
 def _tensor_axis(state: Any, expert: bool) -> Tuple[str, int]:
