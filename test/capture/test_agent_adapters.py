@@ -35,7 +35,8 @@ class FlatParameters(unittest.TestCase):
             end = begin + int(numpy.prod(shape))
             first, last = max(begin, rank * size), min(end, (rank + 1) * size)
             inside = first < last
-            held.append(plain(in_shard=inside, offset_in_shard=first - rank * size if inside else None,
+            held.append(plain(in_shard=inside,
+                              offset_in_shard=first - rank * size if inside else None,
                               numel_in_shard=last - first if inside else None,
                               intra_param_start_idx=first - begin if inside else None))
         flat = torch.arange(rank * size, (rank + 1) * size, dtype=torch.float32)
@@ -126,6 +127,10 @@ class FlatPart(unittest.TestCase):
         for tensor in (torch.tensor(values), torch.tensor(values.T.copy()).t()):
             numpy.testing.assert_array_equal(layouts.flat_part(tensor, layout).numpy(),
                                              values.flatten()[5:11])
+        rule = layouts.to_json("h[tp] d", None, "file")
+        self.assertEqual(json.loads(layouts.with_flat(rule, layout)), {
+            "dims": "h[tp] d", "flat": {"shape": [3, 4], "start": 5, "count": 6}, "source": "file"})
+        self.assertEqual(layouts.with_flat(rule, ""), rule)
         whole = torch.ones(2, 2)
         self.assertIs(layouts.flat_part(whole, layout), whole)  # not the shard it speaks of
         self.assertIs(layouts.flat_part(whole, ""), whole)

@@ -163,6 +163,15 @@ def cut(tensor: Any, runs_by_dim: Sequence[Runs]) -> Any:
     return tensor
 
 
+def with_flat(layout: str, declared: str) -> str:
+    """A rule's layout; no rule says which piece of the flattened shard a rank has declared."""
+    flat = json.loads(declared).get("flat") if layout and declared else None
+    if flat is None:
+        return layout
+    members = json.loads(layout)
+    return to_json(members["dims"], members.get("shape"), members["source"], flat)
+
+
 def flat_part(tensor: Any, layout: str) -> Any:
     """The piece of a shard that a rank keeps flattened; the shard itself where it keeps all."""
     flat = json.loads(layout).get("flat") if layout else None

@@ -57,7 +57,8 @@ def build():
     if MODE.startswith("deepspeed"):
         import deepspeed
         config = {"train_micro_batch_size_per_gpu": 12 // place()[1], "gradient_clipping": CLIP,
-                  "zero_optimization": {"stage": int(MODE[-1])}}
+                  "zero_optimization": {"stage": int(MODE[-1])},
+                  "zero_allow_untested_optimizer": True}
         model, optimizer, _, _ = deepspeed.initialize(
             model=model, config=config, optimizer=torch.optim.AdamW(model.parameters(), lr=0.01))
         return model, optimizer, model.backward, model.step

@@ -2,8 +2,9 @@
 """All that the agent knows about frameworks. The rest of it asks here and never names one.
 
 plain: PyTorch's own wrappers, clipping and loss scaling. dtensor: DTensor and DeviceMesh.
-fsdp1: FullyShardedDataParallel. megatron: Megatron-Core. deepspeed: its ZeRO-1 and ZeRO-2. To teach ttrace a framework, add a file beside these and let the functions
-below ask it.
+fsdp1: FullyShardedDataParallel. megatron: Megatron-Core. deepspeed: its ZeRO-1 and 2. To
+teach ttrace a framework, add a file beside these and let the functions below ask it, as
+docs/frameworks.md says.
 """
 
 from __future__ import annotations

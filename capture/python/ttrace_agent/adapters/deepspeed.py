@@ -2,8 +2,8 @@
 """DeepSpeed's ZeRO-1 and ZeRO-2: an optimizer steps this rank's part of all parameters, joined.
 
 A parameter of which this rank has a part says so in `_hp_mapping`: which elements of itself, and
-where in the joined tensor they are; DeepSpeed's own checkpoints rely on it. The optimizer around the
-torch one brings parameters up to date after the step and clips in between, so both are wrapped when
+where in the joined tensor they are; DeepSpeed's own checkpoints rely on it. The optimizer around
+the torch one clips before the step and brings parameters up to date after it, so it is wrapped when
 its module is imported.
 """
 
