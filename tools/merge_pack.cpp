@@ -165,19 +165,21 @@ class Packer {
     tensors_.push_back(&tensor);
   }
 
-  // How the target cuts this tensor. False when its ranks have addends of it, flat pieces, or rows
-  // that were routed to them: what one rank would have to be given is then not known.
+  // How the target cuts this tensor. False when its ranks have addends of it, or rows that were
+  // routed to them: what one rank would have to be given is then not known. Flat pieces are cut out
+  // by the target, which declared them.
   bool add_cut(const Key& key, const Side& target) {
     const auto decision = target.layouts.find(key);
     if (decision == target.layouts.end() || !decision->second.known) return false;
     const Layout& layout = decision->second.layout;
-    if (!layout.partial.empty() || layout.flat || decision->second.parts) return false;
+    if (!layout.partial.empty() || decision->second.parts) return false;
     const auto ragged = [](const Cut& cut) { return cut.kind == CutKind::ragged; };
     for (const auto& cuts : layout.dims) {
       if (std::any_of(cuts.begin(), cuts.end(), ragged)) return false;
     }
     Layout dims = layout;
     dims.swapped.reset();
+    dims.flat.reset();
     json entry = {{"dims", to_string(dims)}};
     if (layout.swapped) entry["swapped"] = {layout.swapped->first, layout.swapped->second};
     layouts_[to_string(key)] = std::move(entry);

@@ -16,12 +16,16 @@ from typing import Any, Optional
 NEEDS = {
     "sp-layernorm-grad": (lambda args: args.sp, "--sp"),
     "embedding-mask": (lambda args: args.tp > 1, "--tp above 1"),
-    "grad-factor": (lambda args: args.dp > 1, "--dp above 1"),
+    "grad-factor": (lambda args: args.dp > 1 and not args.fsdp1, "--dp above 1, without --fsdp1"),
     "layers-lost": (lambda args: args.layers > 1, "--layers above 1"),
-    "unarmed-ddp": (lambda args: args.dp > 1 and not args.fsdp, "--dp above 1, without --fsdp"),
-    "late-grad": (lambda args: args.dp > 1 and not args.fsdp and args.accumulate > 1,
-                  "--dp above 1, without --fsdp, and --accumulate above 1"),
+    "unarmed-ddp": (lambda args: is_ddp(args), "--dp above 1, without --fsdp and --fsdp1"),
+    "late-grad": (lambda args: is_ddp(args) and args.accumulate > 1,
+                  "--dp above 1, without --fsdp and --fsdp1, and --accumulate above 1"),
 }
+
+
+def is_ddp(args: Any) -> bool:
+    return args.dp > 1 and not args.fsdp and not args.fsdp1
 
 
 def complaint(args: Any) -> Optional[str]:

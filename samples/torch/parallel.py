@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spreads the model over processes: tensor parallel by DTensor, data parallel by DDP or FSDP2.
+"""Spreads the model over processes: tensor parallel by DTensor, data parallel by DDP or FSDP.
 
-One mesh (dp, tp). Tensor parallel comes first and turns every parameter into a DTensor over tp.
-Data parallel then wraps the result: DDP where the parameters are plain tensors, FSDP2's sharding
-with --fsdp, and its replicating sibling for dp x tp, because DDP cannot hold DTensors. Each
-layout imports only what it uses, which keeps the start short.
+One mesh (dp, tp), or (replicate, shard, tp) where sharded copies are replicated. Tensor parallel
+comes first and turns every parameter into a DTensor over tp. Data parallel then wraps the result:
+DDP where the parameters are plain tensors, sharding with --fsdp (FSDP2) or --fsdp1, and FSDP2's
+replicating sibling for dp x tp, because DDP cannot hold DTensors. Each layout imports only what it
+uses, which keeps the start short.
 """
 
 from __future__ import annotations
@@ -16,14 +17,25 @@ import torch
 from torch import nn
 
 
-def start(dp: int, tp: int) -> Optional[Any]:
+def start(dp: int, tp: int, replicas: int) -> Optional[Any]:
     """Joins the process group and returns the mesh; None in a run of one process."""
     if dp * tp == 1:
         return None
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
     dist.init_process_group("gloo")
+    if replicas > 1:
+        return init_device_mesh("cpu", (replicas, dp // replicas, tp),
+                                mesh_dim_names=("replicate", "shard", "tp"))
     return init_device_mesh("cpu", (dp, tp), mesh_dim_names=("dp", "tp"))
+
+
+def data_parallel_mesh(mesh: Any) -> Any:
+    return mesh["replicate", "shard"] if mesh.ndim == 3 else mesh["dp"]
+
+
+def data_parallel_rank(mesh: Optional[Any]) -> int:
+    return 0 if mesh is None else mesh.get_rank() // mesh["tp"].size()
 
 
 def stop(mesh: Optional[Any]) -> None:
@@ -87,26 +99,42 @@ def wrap_each_layer(wrap: Any, model: nn.Module, mesh: Any) -> nn.Module:
     return wrap(model, mesh=mesh)
 
 
-def parallelise(model: nn.Module, mesh: Optional[Any], sequence_parallel: bool,
-                fsdp: bool) -> nn.Module:
+def wrap_in_fsdp1(model: nn.Module, mesh: Any, joined: bool) -> nn.Module:
+    """`joined`: the program sees only the flat tensors that FSDP1 makes of the parameters."""
+    from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
+    strategy = ShardingStrategy.HYBRID_SHARD if mesh.ndim == 2 else ShardingStrategy.FULL_SHARD
+
+    def wrap(module: nn.Module) -> nn.Module:
+        return FullyShardedDataParallel(
+            module, device_mesh=mesh, device_id=torch.device("cpu"), use_orig_params=not joined,
+            sharding_strategy=strategy)
+
+    for name, layer in model.layers.items():
+        model.layers[name] = wrap(layer)
+    return wrap(model)
+
+
+def parallelise(model: nn.Module, mesh: Optional[Any], args: Any) -> nn.Module:
     """Every rank has already drawn the same weights, so none are sent (src_data_rank=None)."""
     if mesh is None:
         return model
-    dp, tp = mesh.shape
-    if tp > 1:
+    if args.tp > 1:
         from torch.distributed.tensor.parallel import parallelize_module
-        plan = tensor_parallel_plan(sequence_parallel)
+        plan = tensor_parallel_plan(args.sp)
         parallelize_module(model, mesh["tp"], plan, src_data_rank=None)
-    if dp == 1:
+    if args.dp == 1:
         return model
-    if fsdp:
+    over = data_parallel_mesh(mesh)
+    if args.fsdp1:
+        return wrap_in_fsdp1(model, over, args.fsdp1 == "joined")
+    if args.fsdp:
         from torch.distributed.fsdp import fully_shard
-        return wrap_each_layer(fully_shard, model, mesh["dp"])
-    if tp > 1:
+        return wrap_each_layer(fully_shard, model, over)
+    if args.tp > 1:
         from torch.distributed._composable.replicate_with_fsdp import replicate
-        return wrap_each_layer(replicate, model, mesh["dp"])
+        return wrap_each_layer(replicate, model, over)
     from torch.nn.parallel import DistributedDataParallel
-    return DistributedDataParallel(model, process_group=mesh["dp"].get_group())
+    return DistributedDataParallel(model, process_group=over.get_group())
 
 
 @contextlib.contextmanager
@@ -128,6 +156,13 @@ def mean_over_ranks(value: float, mesh: Optional[Any]) -> float:
     total = torch.tensor(value, dtype=torch.float64)
     torch.distributed.all_reduce(total)
     return total.item() / mesh.size()
+
+
+def clip_gradients(model: nn.Module, largest: float) -> float:
+    """The norm over all ranks. FSDP1's gradients are plain tensors, only it knows of the rest."""
+    if hasattr(model, "clip_grad_norm_"):
+        return whole(model.clip_grad_norm_(largest))
+    return whole(torch.nn.utils.clip_grad_norm_(model.parameters(), largest))
 
 
 def whole(value: torch.Tensor) -> float:

@@ -24,6 +24,10 @@ def parse_arguments() -> argparse.Namespace:
     add("--tp", type=int, default=1, help="tensor parallel size")
     add("--sp", action="store_true", help="cut activations along the sequence between sublayers")
     add("--fsdp", action="store_true", help="shard over dp (FSDP2) instead of replicating")
+    add("--fsdp1", nargs="?", const="original", choices=["original", "joined"],
+        help="the same with FSDP1; joined: without use_orig_params")
+    add("--replicas", type=int, default=1, help="replicate what is sharded over dp / REPLICAS")
+    add("--zero", action="store_true", help="each rank of dp updates some of the parameters")
     add("--layers", type=int, default=4)
     add("--hidden", type=int, default=64)
     add("--heads", type=int, default=4)
@@ -35,7 +39,7 @@ def parse_arguments() -> argparse.Namespace:
     add("--iters", type=int, default=2)
     add("--lr", type=float, help="default 1e-3 for adamw, 0.1 for sgd")
     add("--optimizer", choices=["adamw", "sgd"], default="adamw")
-    add("--clip-grad", type=float, default=1.0, help="largest gradient norm")
+    add("--clip-grad", type=float, default=1.0, help="largest gradient norm; 0: no clipping")
     precision = parser.add_mutually_exclusive_group()
     precision.add_argument("--bf16", action="store_true", help="weights and activations in bf16")
     precision.add_argument("--amp", action="store_true",
@@ -94,8 +98,23 @@ def layout_complaint(args: argparse.Namespace) -> str | None:
             return f"--{name} {getattr(args, name)} does not divide by --tp {args.tp}"
     if args.sp and args.tp == 1:
         return "--sp needs --tp above 1"
-    if args.fsdp and args.dp == 1:
-        return "--fsdp needs --dp above 1"
+    return sharding_complaint(args)
+
+
+def sharding_complaint(args: argparse.Namespace) -> str | None:
+    sharded = bool(args.fsdp) + bool(args.fsdp1) + args.zero
+    if sharded and args.dp == 1:
+        return "--fsdp, --fsdp1 and --zero need --dp above 1"
+    if sharded > 1:
+        return "--fsdp, --fsdp1 and --zero exclude each other"
+    if args.zero and args.tp > 1:
+        return "--zero goes with --tp 1"
+    if args.fsdp1 and args.tp > 1 and args.clip_grad > 0:
+        return "FSDP1 clips by the norm over dp alone: with --tp give --clip-grad 0"
+    if args.replicas < 1 or args.dp % args.replicas:
+        return f"--dp {args.dp} does not divide by --replicas {args.replicas}"
+    if args.replicas > 1 and not (args.fsdp or args.fsdp1):
+        return "--replicas needs --fsdp or --fsdp1"
     return None
 
 
@@ -121,9 +140,11 @@ def micro_batch(args: argparse.Namespace, iteration: int, number: int, dp_rank: 
 
 def make_optimizer(args: argparse.Namespace, model: Any) -> Any:
     import torch
-    if args.optimizer == "sgd":
-        return torch.optim.SGD(model.parameters(), lr=args.lr)
-    return torch.optim.AdamW(model.parameters(), lr=args.lr)
+    kind = torch.optim.SGD if args.optimizer == "sgd" else torch.optim.AdamW
+    if args.zero:
+        from torch.distributed.optim import ZeroRedundancyOptimizer
+        return ZeroRedundancyOptimizer(model.parameters(), kind, lr=args.lr)
+    return kind(model.parameters(), lr=args.lr)
 
 
 def build(args: argparse.Namespace, mesh: Any) -> Any:
@@ -135,17 +156,16 @@ def build(args: argparse.Namespace, mesh: Any) -> Any:
     gpt.initialise(model, args.seed)
     if args.bf16 or args.fp64:
         model.to(torch.bfloat16 if args.bf16 else torch.float64)
-    model = parallel.parallelise(model, mesh, args.sp, args.fsdp)
+    model = parallel.parallelise(model, mesh, args)
     bugs.apply(args, model)
     return model
 
 
 def train(args: argparse.Namespace, mesh: Any) -> None:
-    import torch
     import parallel
     model = build(args, mesh)
     optimizer = make_optimizer(args, model)
-    dp_rank = mesh["dp"].get_local_rank() if mesh else 0
+    dp_rank = parallel.data_parallel_rank(mesh)
     for iteration in range(args.iters):
         optimizer.zero_grad()
         loss_sum = 0.0
@@ -156,10 +176,10 @@ def train(args: argparse.Namespace, mesh: Any) -> None:
                     loss = model(tokens, labels)
                 (loss / args.accumulate).backward()
             loss_sum += loss.item()
-        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), args.clip_grad)
+        norm = parallel.clip_gradients(model, args.clip_grad) if args.clip_grad > 0 else 0.0
         optimizer.step()
         loss_mean = parallel.mean_over_ranks(loss_sum / args.accumulate, mesh)
-        report(iteration, loss_mean, parallel.whole(norm))
+        report(iteration, loss_mean, norm)
 
 
 def report(iteration: int, loss: float, norm: float) -> None:
@@ -175,7 +195,7 @@ def main() -> None:
     import torch
     import parallel
     torch.set_num_threads(1)
-    mesh = parallel.start(args.dp, args.tp)
+    mesh = parallel.start(args.dp, args.tp, args.replicas)
     train(args, mesh)
     parallel.stop(mesh)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Healthy plain PyTorch runs (DDP, DTensor tensor parallelism) against one process: same."""
+"""Healthy plain PyTorch runs (DDP, FSDP, DTensor tensor parallelism) against one process: same."""
 import unittest
 
 from runs import SOURCE, Runs, launcher, torchrun
@@ -13,6 +13,7 @@ LAYOUTS = {
     "tp2": (2, ["--tp", "2"]),
     "tp2-sp": (2, ["--tp", "2", "--sp"]),
     "fsdp2": (2, ["--dp", "2", "--fsdp"]),
+    "fsdp1": (2, ["--dp", "2", "--fsdp1"]),
     "dp2-tp2": (4, ["--dp", "2", "--tp", "2"]),
     "dp2-tp2-sp-fsdp2": (4, ["--dp", "2", "--tp", "2", "--sp", "--fsdp"]),
     "checkpoint": (1, ["--checkpoint", "non-reentrant"]),

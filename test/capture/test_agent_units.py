@@ -155,8 +155,11 @@ class SeededValues(unittest.TestCase):
     def test_indices_are_those_of_the_whole_parameter(self):
         whole = torch.arange(6 * 8).view(6, 8)
         places = [torch.tensor([1, 4]), torch.tensor([2, 3, 7])]
-        found = initial._indices(places, [6, 8], 0, 2, torch).view(2, 3)
-        self.assertTrue(torch.equal(found, whole[[1, 4]][:, [2, 3, 7]]))
+        expected = whole[[1, 4]][:, [2, 3, 7]]
+        found = initial._indices(places, [6, 8], 0, 6, torch).view(2, 3)
+        self.assertTrue(torch.equal(found, expected))
+        found = initial._indices(places, [6, 8], 2, 3, torch)
+        self.assertTrue(torch.equal(found, expected.flatten()[2:5]))
 
     def test_values_are_uniform(self):
         values = initial._uniform(torch.arange(100_000), initial._mix(1), torch)

@@ -16,14 +16,14 @@ import math
 import os
 import sys
 import zlib
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from . import adapters, layouts
 from .layouts import LayoutError
 from .names import ParameterInfo, Root
 from .pack import Pack, PackError as InitialError
 
-_ROWS_AT_ONCE = 1 << 20  # elements that seed:N makes at a time
+_AT_ONCE = 1 << 20  # elements that seed:N makes at a time
 
 
 class Initialiser:
@@ -62,14 +62,14 @@ class Initialiser:
                 continue
             try:
                 local, _ = adapters.local_part(parameter)
-                self._set(info, parameter, local.data, axes)
+                self._set(info, parameter, info.of(local.data), axes)
             except LayoutError as error:
                 raise InitialError(f"{info.name}: {error}") from error
 
     def _set(self, info: ParameterInfo, parameter: Any, local: Any, axes: Dict[str, Any]) -> None:
-        dims, shape = self._layout(info)
+        dims, shape, flat = self._layout(info)
         if self._pack is None:
-            self._draw(info.name, local, dims, shape, axes)
+            self._draw(info.name, local, dims, shape, flat, axes)
             return
         if info.name not in self._pack.tensors:
             raise InitialError(f"{info.name}: the trace has no such parameter, was it made with "
@@ -87,9 +87,13 @@ class Initialiser:
         if shape != list(whole.shape) and not padded:
             raise InitialError(f"{info.name}: {tuple(shape)} here by its layout {dims!r}, "
                                f"{_text(whole)} in the trace")
-        self._copy_part(info.name, local, whole, self._runs(dims, shape, local, axes, info.name))
+        runs = self._runs(dims, shape, flat, local, axes, info.name)
+        if flat is None:
+            self._copy_part(local, whole, runs)
+        else:
+            local.copy_(layouts.flat_part(layouts.cut(whole, runs), info.layout))
 
-    def _copy_part(self, name: str, local: Any, whole: Any, runs: List[layouts.Runs]) -> None:
+    def _copy_part(self, local: Any, whole: Any, runs: List[layouts.Runs]) -> None:
         """Rows of padding, which the trace has not, keep their values."""
         rows, at = whole.shape[0] if whole.dim() else 0, 0
         if whole.dim() == 0:
@@ -102,49 +106,47 @@ class Initialiser:
                 local.narrow(0, at, there).copy_(part)
             at += count
 
-    def _layout(self, info: ParameterInfo) -> Tuple[Optional[str], Optional[List[int]]]:
+    def _layout(self, info: ParameterInfo) -> Tuple[Optional[str], Optional[List[int]],
+                                                    Optional[Dict[str, Any]]]:
+        """Its dims, logical shape and flat piece; rules do not speak of the latter."""
+        declared = json.loads(info.layout) if info.layout else {}
         rule = self._agent.options.rule_for("param", info.name, "value")
         if rule is not None:
-            return rule.dims, rule.shape
-        if info.layout:
-            declared = json.loads(info.layout)
-            return declared["dims"], declared.get("shape")
-        return None, None
+            return rule.dims, rule.shape, declared.get("flat")
+        return declared.get("dims"), declared.get("shape"), declared.get("flat")
 
-    def _runs(self, dims: str, shape: List[int], local: Any, axes: Dict[str, Any],
-              name: str) -> List[layouts.Runs]:
+    def _runs(self, dims: str, shape: List[int], flat: Optional[Dict[str, Any]], local: Any,
+              axes: Dict[str, Any], name: str) -> List[layouts.Runs]:
         cuts = layouts.parse_dims(dims)
         if len(cuts) != len(shape):
             raise InitialError(f"{name}: its layout {dims!r} has {len(cuts)} dimensions, "
                                f"the parameter {len(shape)}")
         runs = [layouts.runs_of(extent, cut, axes) for extent, cut in zip(shape, cuts)]
         selected = [sum(count for _, count in dim) for dim in runs]
-        if selected != list(local.shape):
+        held = list(local.shape) if flat is None else flat["shape"]
+        if selected != held:
             raise InitialError(f"{name}: its layout {dims!r} gives this rank {tuple(selected)}, "
-                               f"but it holds {_text(local)}")
+                               f"but it holds {tuple(held)}")
         return runs
 
     # ---- seed:N ----
 
     def _draw(self, name: str, local: Any, dims: Optional[str], shape: Optional[List[int]],
-              axes: Dict[str, Any]) -> None:
+              flat: Optional[Dict[str, Any]], axes: Dict[str, Any]) -> None:
         if local.numel() == 0 or not local.is_floating_point():
             return
         if bool((local == 0).all()) or bool((local == 1).all()):
             return
         shape = shape or list(local.shape)
-        runs = (self._runs(dims, shape, local, axes, name) if dims is not None
+        runs = (self._runs(dims, shape, flat, local, axes, name) if dims is not None
                 else [[(0, extent)] for extent in shape])
         seed = _mix(int(self._init["seed"]) ^ zlib.crc32(name.encode()) << 32)
         spread = math.sqrt(3.0 / math.prod(shape[1:])) if len(shape) > 1 else math.sqrt(3.0) * 0.02
         torch = self._torch
         places = [torch.cat([torch.arange(first, first + count, device="cpu")
                              for first, count in dim]) for dim in runs]
-        rows = local.unsqueeze(0) if local.dim() == 0 else local
-        step = max(1, _ROWS_AT_ONCE // max(1, math.prod(rows.shape[1:])))
-        for first in range(0, rows.shape[0], step):
-            part = rows[first:first + step]
-            index = _indices(places, shape, first, part.shape[0], torch)
+        for first, part in _blocks(local, flat):
+            index = _indices(places, shape, first, part.numel(), torch)
             part.copy_(((_uniform(index, seed, torch) * 2 - 1) * spread).view(part.shape))
 
     def _end(self, why: str) -> None:
@@ -177,13 +179,25 @@ def _signed(value: int) -> int:
     return value - _WORD if value >= _WORD // 2 else value
 
 
+def _blocks(local: Any, flat: Optional[Dict[str, Any]]) -> Iterator[Tuple[int, Any]]:
+    """(number of the first element in the shard, part of `local`), whole rows where it has any."""
+    rows = local.unsqueeze(0) if local.dim() == 0 else local
+    width = max(1, math.prod(rows.shape[1:]))
+    step = max(1, _AT_ONCE // width)
+    for first in range(0, rows.shape[0], step):
+        yield (flat["start"] if flat else 0) + first * width, rows[first:first + step]
+
+
 def _indices(places: List[Any], shape: List[int], first: int, count: int, torch: Any) -> Any:
-    """Row-major indices in the whole parameter of rows [first, first + count) of this part."""
-    index = torch.zeros(1, dtype=torch.int64, device="cpu")
-    for dim, place in enumerate(places):
-        chosen = place[first:first + count] if dim == 0 else place
-        index = index.unsqueeze(-1) * shape[dim] + chosen
-    return index.reshape(-1)
+    """Row-major indices in the whole parameter of elements [first, first + count) of this part."""
+    element = torch.arange(first, first + count, device="cpu")
+    index = torch.zeros_like(element)
+    stride = 1
+    for dim in reversed(range(len(places))):
+        index += places[dim][element % len(places[dim])] * stride
+        element = element // len(places[dim])
+        stride *= shape[dim]
+    return index
 
 
 def _uniform(index: Any, seed: int, torch: Any) -> Any:

@@ -161,3 +161,20 @@ def cut(tensor: Any, runs_by_dim: Sequence[Runs]) -> Any:
         tensor = (torch.cat(parts, dim) if len(parts) > 1
                   else parts[0] if parts else tensor.narrow(dim, 0, 0))
     return tensor
+
+
+def with_flat(layout: str, declared: str) -> str:
+    """A rule's layout; no rule says which piece of the flattened shard a rank has declared."""
+    flat = json.loads(declared).get("flat") if layout and declared else None
+    if flat is None:
+        return layout
+    members = json.loads(layout)
+    return to_json(members["dims"], members.get("shape"), members["source"], flat)
+
+
+def flat_part(tensor: Any, layout: str) -> Any:
+    """The piece of a shard that a rank keeps flattened; the shard itself where it keeps all."""
+    flat = json.loads(layout).get("flat") if layout else None
+    if flat is None or list(tensor.shape) != flat["shape"]:
+        return tensor
+    return tensor.reshape(-1).narrow(0, flat["start"], flat["count"])

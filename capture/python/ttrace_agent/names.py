@@ -50,6 +50,11 @@ class ParameterInfo(NamedTuple):
     name: str
     raw_name: str
     layout: str
+    part: Optional[Tuple[int, int]] = None  # first element and count, of several in one tensor
+
+    def of(self, tensor: Any) -> Any:
+        """What is this parameter's own in a tensor like the one that holds it."""
+        return tensor if self.part is None else tensor.narrow(0, *self.part)
 
 
 class Root:
@@ -120,7 +125,7 @@ class Names:
         self._unimplemented = torch.nn.Module.forward
         self._is_lazy = torch.nn.parameter.is_lazy
         self._modules: Dict[int, ModuleInfo] = {}
-        self._parameters: Dict[int, ParameterInfo] = {}
+        self._parameters: Dict[int, List[ParameterInfo]] = {}
         self._locations: Dict[Any, str] = {}
         self.roots: List[Root] = []
         self.chunked = False  # several roots are chunks of one model
@@ -129,9 +134,10 @@ class Names:
         info = self._modules.get(id(module))
         return info if info is not None and info.ref() is module else None
 
-    def parameter(self, parameter: Any) -> Optional[ParameterInfo]:
-        info = self._parameters.get(id(parameter))
-        return info if info is not None and info.ref() is parameter else None
+    def held_by(self, tensor: Any) -> List[ParameterInfo]:
+        """The parameters that a module's tensor stands for: one, or the pieces of several."""
+        found = self._parameters.get(id(tensor), [])
+        return found if found and found[0].ref() is tensor else []
 
     def begin_iteration(self) -> None:
         for module_id, info in list(self._modules.items()):
@@ -224,14 +230,33 @@ class Names:
             if self._is_lazy(parameter):
                 root.lazy = True
                 continue
-            try:
-                layout = adapters.parameter_layout(parameter, module)
-            except Exception as error:  # attributes of another version of a framework
-                layout = ""
-                self._agent.note("layout unknown", name, repr(error))
-            info = ParameterInfo(weakref.ref(parameter), name, raw, layout)
-            self._parameters[id(parameter)] = info
-            root.parameters.append(info)
+            held = self._pieces(parameter, raw, found, prefix)
+            if not held:
+                held = [ParameterInfo(weakref.ref(parameter), name, raw,
+                                      self._layout(name, parameter, module))]
+            self._parameters[id(parameter)] = held
+            root.parameters.extend(held)
+
+    def _layout(self, name: str, parameter: Any, module: Any) -> str:
+        try:
+            return adapters.parameter_layout(parameter, module)
+        except Exception as error:  # attributes of another version of a framework
+            self._agent.note("layout unknown", name, repr(error))
+            return ""
+
+    def _pieces(self, parameter: Any, raw: str, found: List[Walked],
+                prefix: str) -> List[ParameterInfo]:
+        """Of the parameters that a wrapper has joined; [] where `parameter` is one itself."""
+        try:
+            pieces = adapters.pieces(parameter)
+        except Exception as error:
+            self._agent.note("layout unknown", raw, repr(error))
+            return []
+        names = {id(entry.module): entry.name for entry in found} if pieces else {}
+        return [ParameterInfo(weakref.ref(parameter),
+                              _join(_join(prefix, names[id(piece.module)]), piece.key), raw,
+                              piece.layout, piece.part)
+                for piece in pieces if id(piece.module) in names]
 
     # ---- tables of rank.json ----
 
@@ -265,7 +290,7 @@ class Names:
             if parameter is None:
                 continue
             local, _ = adapters.local_part(parameter)
-            row = {"shape": list((parameter if local is None else local).shape),
+            row = {"shape": list(info.of(parameter if local is None else local).shape),
                    "dtype": str(parameter.dtype).replace("torch.", ""),
                    "trainable": bool(parameter.requires_grad)}
             table[info.name] = dict(row, layout=json.loads(info.layout)) if info.layout else row

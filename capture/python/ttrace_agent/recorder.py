@@ -131,6 +131,7 @@ class Recorder:
             wanted, ruled_layout = self.plan(phase, module, slot)
             if not wanted and not always:
                 return abi.NOT_ALIAS
+            ruled_layout = layouts.with_flat(ruled_layout, layout)
         if type(tensor) not in self._plain:
             tensor, declared = adapters.local_part(tensor)
             if tensor is None:

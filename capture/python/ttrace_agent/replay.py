@@ -17,6 +17,7 @@ from .initial import Initialiser
 from .names import Root
 from .overwrite import TapKey
 from .pack import Pack
+from .targets import Target
 
 _MISSING = "the pack has no such tensor"
 
@@ -100,24 +101,26 @@ class Replay:
         iteration = self._agent.steps.iteration
         return iteration == 0 or iteration - 1 in self._iterations
 
-    def set_gradient(self, name: str, slot: str, call: int, gradient: Any) -> None:
-        self._set(f"grad/{_escaped(name)}{f'#{call}' if call else ''}/{slot}", gradient)
+    def set_gradient(self, target: Target, slot: str, call: int, gradient: Any) -> None:
+        call_text = f"#{call}" if call else ""
+        self._set(target, f"grad/{_escaped(target.name)}{call_text}/{slot}", gradient)
 
-    def set_state(self, name: str, slot: str, tensor: Any) -> None:
+    def set_state(self, target: Target, slot: str, tensor: Any) -> None:
         """What an optimizer holds before its step: masters and states."""
         iteration = self._agent.steps.iteration
         if iteration > 0:
-            self._set(f"step/{_escaped(name)}/{slot}", tensor, iteration - 1)
+            self._set(target, f"step/{_escaped(target.name)}/{slot}", tensor, iteration - 1)
         elif slot == "master":
-            self._set(f"param/{_escaped(name)}/{slot}", tensor)
+            self._set(target, f"param/{_escaped(target.name)}/{slot}", tensor)
 
-    def _set(self, tail: str, tensor: Any, iteration: Optional[int] = None) -> None:
+    def _set(self, target: Target, tail: str, tensor: Any,
+             iteration: Optional[int] = None) -> None:
         number = self._agent.steps.iteration if iteration is None else iteration
         name = f"it{number}/{tail}"
         if name not in self._pack.tensors:
             return
         local, _ = adapters.local_part(tensor)
-        stored = self._part(name)
+        stored = layouts.flat_part(self._part(name), target.layout)
         if local is None or local.numel() != stored.numel():
             self._agent.note("not overwritten", tail, "it is cut here, and whole in the pack")
             return

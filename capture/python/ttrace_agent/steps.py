@@ -218,11 +218,11 @@ class Steps:
             parameter = info.ref()
             if parameter is not None:
                 flags = abi.TRAINABLE if parameter.requires_grad else 0
-                self._write("param", info.name, "value", parameter, flags=flags,
+                self._write("param", info.name, "value", info.of(parameter), flags=flags,
                             raw_name=info.raw_name, layout=info.layout)
         for stepped, target in self._targets.copies():
-            self._write("param", target.name, "master", stepped, raw_name=target.raw_name,
-                        layout=target.layout)
+            self._write("param", target.name, "master", target.of(stepped),
+                        raw_name=target.raw_name, layout=target.layout)
         if replay is not None:
             replay.set_parameters(root)
 
@@ -234,8 +234,9 @@ class Steps:
         for info in root.parameters:
             parameter = info.ref()
             if parameter is not None and parameter.requires_grad:
-                self._write("step", info.name, "param", parameter, raw_name=info.raw_name,
-                            layout=info.layout, flags=self._step_flags(info.name))
+                self._write("step", info.name, "param", info.of(parameter),
+                            raw_name=info.raw_name, layout=info.layout,
+                            flags=self._step_flags(info.name))
 
     def _step_flags(self, name: str) -> int:
         return abi.TRAINABLE | (abi.NO_GRADIENT if name in self._no_gradient else 0)
@@ -245,14 +246,16 @@ class Steps:
         if gradient is None:
             gradient = getattr(stepped, "decoupled_grad", None)
         if gradient is None:
-            self._no_gradient.add(target.name)
+            if stepped.numel() > 0:  # else other ranks have all of it
+                self._no_gradient.add(target.name)
             return
         if gradient.is_sparse:
             gradient = gradient.to_dense()
+        gradient = target.of(gradient)
         self._write("grad", target.name, slot, gradient, call, raw_name=target.raw_name,
                     layout=target.layout)
         if self._agent.replay is not None:
-            self._agent.replay.set_gradient(target.name, slot, call, gradient)
+            self._agent.replay.set_gradient(target, slot, call, gradient)
 
     def _record_left_gradients(self, root: Root) -> None:
         """What a program that updates by hand has not cleared by now."""
@@ -260,9 +263,9 @@ class Steps:
             parameter = info.ref()
             if parameter is None or not parameter.requires_grad:
                 continue
-            target = self._targets.find(parameter)
-            if target is not None and parameter.grad is not None:
-                self._record_gradient(target, parameter, self._slot(target))
+            targets = [each for each in self._targets.find(parameter) if each.name == info.name]
+            if targets and parameter.grad is not None:
+                self._record_gradient(targets[0], parameter, self._slot(targets[0]))
             elif ("grad", info.name, REDUCED, 0) not in self._written:
                 self._agent.note("not recorded", "grad",
                                  "no optimizer makes the update and the gradient was cleared after "
@@ -287,20 +290,21 @@ class Steps:
     def before_clipping(self, parameters: Iterable[Any]) -> None:
         """Gradients as they were reduced; after this they are scaled in place."""
         for parameter in parameters:
-            target = self._targets.find(parameter)
-            if target is not None and parameter.grad is not None:
-                self._before_clipping.add(target.name)
-                self._record_gradient(target, parameter, REDUCED)
+            for target in self._targets.find(parameter):
+                if parameter.grad is not None:
+                    self._before_clipping.add(target.name)
+                    self._record_gradient(target, parameter, REDUCED)
 
     def after_clipping(self, norm: Any) -> None:
         if isinstance(norm, self._torch.Tensor):
             self._record_norm(norm)
 
-    def gradients_ready(self, groups: Any, clips: bool) -> None:
+    def gradients_ready(self, groups: Any, clips: bool, readable: bool = True) -> None:
         """An outer step has finished its gradients and has not clipped them."""
         if self.recording:
             for stepped, target in self._targets.of_groups(groups):
-                self._record_gradient(target, stepped, REDUCED)
+                if readable:
+                    self._record_gradient(target, stepped, REDUCED)
                 if clips:
                     self._before_clipping.add(target.name)
 
@@ -317,10 +321,11 @@ class Steps:
 
     def _set_states(self, optimizer: Any, stepped: Any, target: Target) -> None:
         if target.is_copy:
-            self._agent.replay.set_state(target.name, "master", stepped)
+            self._agent.replay.set_state(target, "master", target.of(stepped))
         for slot, value in (optimizer.state.get(stepped) or {}).items():
             if slot != "step" and isinstance(value, self._torch.Tensor):
-                self._agent.replay.set_state(target.name, slot, value)
+                alike = tuple(value.shape) == tuple(stepped.shape)
+                self._agent.replay.set_state(target, slot, target.of(value) if alike else value)
 
     def _slot(self, target: Target) -> str:
         return CLIPPED if target.name in self._before_clipping else REDUCED
@@ -338,15 +343,15 @@ class Steps:
         """A second step of an optimizer without a forward pass in between is a second call."""
         details = {"raw_name": target.raw_name, "layout": target.layout, "call": call}
         if stepped is target.parameter:
-            self._write("step", target.name, "param", stepped,
+            self._write("step", target.name, "param", target.of(stepped),
                         flags=self._step_flags(target.name), **details)
         elif target.is_copy:
-            self._write("step", target.name, "master", stepped, **details)
+            self._write("step", target.name, "master", target.of(stepped), **details)
         state: Optional[Any] = optimizer.state.get(stepped)
         for slot, value in (state or {}).items():
             if slot == "step" or not isinstance(value, self._torch.Tensor):
                 continue
-            if tuple(value.shape) != tuple(stepped.shape):
-                # A factored state has a shape of its own.
-                details = {"raw_name": target.raw_name, "call": call}
-            self._write("step", target.name, slot, value, **details)
+            if tuple(value.shape) == tuple(stepped.shape):
+                self._write("step", target.name, slot, target.of(value), **details)
+            else:  # a factored state has a shape of its own
+                self._write("step", target.name, slot, value, raw_name=target.raw_name, call=call)

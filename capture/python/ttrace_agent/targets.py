@@ -11,6 +11,7 @@ import json
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from . import adapters, layouts
+from .adapters.masters import Master, Masters
 from .names import ParameterInfo
 
 
@@ -19,13 +20,18 @@ class Target(NamedTuple):
     raw_name: str
     layout: str
     parameter: Any
-    is_copy: bool  # the stepped tensor has bytes of its own
+    is_copy: bool  # the stepped tensor has bytes of its own, in a wider type
+    part: Optional[Tuple[int, int]]
+
+    def of(self, tensor: Any) -> Any:
+        """The parameter's part of what is shaped like the stepped tensor."""
+        return tensor if self.part is None else tensor.narrow(0, *self.part)
 
 
 class Targets:
     def __init__(self, agent: Any):
         self._agent = agent
-        self._masters: Dict[int, Tuple[Any, Any]] = {}
+        self._masters: Masters = {}
         self._masters_of = -1  # iteration
 
     def of_groups(self, groups: List[Dict[str, Any]]) -> Iterator[Tuple[Any, Target]]:
@@ -33,10 +39,10 @@ class Targets:
         unknown = 0
         for group in groups:
             for stepped in group["params"]:
-                target = self.find(stepped)
-                if target is not None:
+                targets = self.find(stepped)
+                for target in targets:
                     yield stepped, target
-                unknown += target is None and getattr(stepped, "grad", None) is not None
+                unknown += not targets and getattr(stepped, "grad", None) is not None
         if unknown:
             self._agent.note("not recorded", "optimizer",
                              "it updates tensors that no module which was called holds")
@@ -45,37 +51,44 @@ class Targets:
         """The masters that frameworks keep beside parameters."""
         self._master(None)
         for main, _ in list(self._masters.values()):
-            target = self.find(main)
-            if target is not None and target.is_copy:
-                yield main, target
+            for target in self.find(main):
+                if target.is_copy:
+                    yield main, target
 
-    def find(self, stepped: Any) -> Optional[Target]:
-        info = self._agent.names.parameter(stepped)
-        if info is not None:
-            return Target(info.name, info.raw_name, info.layout, stepped, False)
-        main, master = self._master(stepped)
-        info = self._agent.names.parameter(master.parameter) if main is stepped else None
-        if info is None:
-            return None
+    def find(self, stepped: Any) -> List[Target]:
+        """One, or several whose pieces a wrapper has joined; [] of a tensor that is unknown."""
+        held = self._agent.names.held_by(stepped)
+        if held:
+            return [Target(info.name, info.raw_name, info.layout, stepped, False, info.part)
+                    for info in held]
+        main, masters = self._master(stepped)
+        if main is not stepped:
+            return []
+        return [self._target(stepped, master, info) for master in masters
+                for info in self._agent.names.held_by(master.parameter)]
+
+    def _target(self, stepped: Any, master: Master, info: ParameterInfo) -> Target:
         layout = _piece_of(info, master) if master.flat else info.layout
-        return Target(info.name, info.raw_name, layout, master.parameter,
-                      not _shares_storage(stepped, master.parameter))
+        is_copy = (not _shares_storage(stepped, master.parameter)
+                   and stepped.dtype != master.parameter.dtype)
+        return Target(info.name, info.raw_name, layout, master.parameter, is_copy,
+                      master.part or info.part)
 
-    def _master(self, stepped: Any) -> Tuple[Any, Any]:
+    def _master(self, stepped: Any) -> Tuple[Any, List[Master]]:
         if self._masters_of != self._agent.steps.iteration:
             self._masters_of = self._agent.steps.iteration
             parameters = [info.ref() for root in self._agent.names.roots
                           for info in root.parameters]
             self._masters = adapters.masters([p for p in parameters if p is not None])
-        return self._masters.get(id(stepped), (None, None))
+        return self._masters.get(id(stepped), (None, []))
 
 
-def _piece_of(info: ParameterInfo, master: Any) -> str:
+def _piece_of(info: ParameterInfo, master: Master) -> str:
     """The parameter's own layout, and the flat piece of this rank's part of it."""
     shape = list(master.parameter.shape)
     declared = json.loads(info.layout) if info.layout else {}
     return layouts.to_json(declared.get("dims", layouts.dims_text([[]] * len(shape))),
-                           declared.get("shape", shape), declared.get("source", "megatron"),
+                           declared.get("shape", shape), declared.get("source", master.source),
                            master.flat)
 
 

@@ -2,15 +2,17 @@
 """All that the agent knows about frameworks. The rest of it asks here and never names one.
 
 plain: PyTorch's own wrappers, clipping and loss scaling. dtensor: DTensor and DeviceMesh.
-megatron: Megatron-Core. To teach ttrace a framework, add a file beside these and let the functions
-below ask it.
+fsdp1: FullyShardedDataParallel. megatron: Megatron-Core. deepspeed: its ZeRO-1 and 2. To
+teach ttrace a framework, add a file beside these and let the functions below ask it, as
+docs/frameworks.md says.
 """
 
 from __future__ import annotations
 
 from typing import Any, List, Optional, Tuple
 
-from . import dtensor, megatron, plain
+from . import deepspeed, dtensor, fsdp1, megatron, plain
+from .masters import Masters
 
 local_part = dtensor.local_part
 is_compiled = plain.is_compiled
@@ -20,14 +22,15 @@ passes_on = megatron.passes_on
 parameter_name = megatron.parameter_name
 gathers_late = megatron.gathers_late
 may_be_padded = megatron.may_be_padded
-reload_masters = megatron.reload_masters
-masters = megatron.masters
+pieces = fsdp1.pieces
 
 
 def watch(agent: Any, after_import: Any, torch: Any) -> None:
     """Wraps what is there, and the rest as soon as it is imported."""
     plain.watch(agent, after_import, torch)
+    fsdp1.watch(agent, after_import)
     megatron.watch(agent, after_import)
+    deepspeed.watch(agent, after_import)
     after_import("torch.distributed.device_mesh",
                  lambda module: dtensor.watch_meshes(module, agent.mesh.device_meshes))
 
@@ -47,8 +50,21 @@ def parameter_layout(parameter: Any, module: Any) -> str:
     """What the program itself declares, as an entry of /layouts; "" when it says nothing."""
     if dtensor.is_dtensor(parameter):
         return dtensor.declared(parameter._spec)
-    return megatron.parameter_layout(parameter, module)
+    piece = fsdp1.parameter_layout(parameter)
+    return piece if piece is not None else megatron.parameter_layout(parameter, module)
 
 
 def data_parallel_axis(module: Any, torch: Any) -> Optional[Tuple[str, int, int]]:
-    return plain.data_parallel_axis(module, torch)
+    """(name, size, coordinate), from a wrapper around the model that knows."""
+    return (plain.data_parallel_axis(module, torch) or fsdp1.data_parallel_axis(module, torch)
+            or deepspeed.data_parallel_axis(module, torch))
+
+
+def masters(parameters: List[Any]) -> Masters:
+    """What the tensors stand for that optimizers hold beside these parameters."""
+    return {**megatron.masters(parameters), **deepspeed.masters()}
+
+
+def reload_masters() -> None:
+    megatron.reload_masters()
+    deepspeed.reload_masters()

@@ -11,9 +11,10 @@ from __future__ import annotations
 import functools
 import sys
 import weakref
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Iterator, List, Optional, Tuple
 
 from .. import layouts
+from .masters import Master, Masters
 
 _optimizers: "weakref.WeakSet[Any]" = weakref.WeakSet()  # all but the chains of them
 
@@ -59,19 +60,50 @@ def passes_on(module: Any) -> bool:
 
 
 def parameter_layout(parameter: Any, module: Any) -> str:
-    if not hasattr(parameter, "tensor_model_parallel"):
-        return ""
     state = _parallel_state()
     if state is None:
         return ""
+    cut = getattr(parameter, "tensor_model_parallel", None)
+    if cut is None or (cut and getattr(parameter, "partition_dim", -1) < 0):
+        return _checkpoint_layout(parameter, module, state)
     shape = list(parameter.shape)
     cuts: List[List[str]] = [[] for _ in shape]
-    if parameter.tensor_model_parallel:
+    if cut:
         axis, size = _tensor_axis(state, getattr(module, "is_expert", False))
         dim, stride = parameter.partition_dim, parameter.partition_stride
         cuts[dim] = [axis + (f":/{stride}" if stride > 1 else "")]
         shape[dim] *= size
     return layouts.to_json(layouts.dims_text(cuts), shape, "megatron")
+
+
+def _checkpoint_layout(parameter: Any, module: Any, state: Any) -> str:
+    """By what the module writes into distributed checkpoints, where attributes do not say it.
+
+    Only plain cuts over tensor parallel ranks; "" for all else, and where the module cannot tell.
+    """
+    size = state.get_tensor_model_parallel_world_size()
+    if size == 1 or not _is_megatron(module) or not hasattr(module, "sharded_state_dict"):
+        return ""
+    try:
+        written = [entry for entry in module.sharded_state_dict().values()
+                   if getattr(entry, "data", None) is parameter]
+    except Exception:  # checkpoints may need what this run has not
+        return ""
+    if len(written) != 1 or not hasattr(written[0], "global_shape"):
+        return ""
+    entry, shape = written[0], list(parameter.shape)
+    if entry.prepend_axis_num or len(entry.global_shape) != len(shape):
+        return ""
+    whole = [int(extent) for extent in entry.global_shape]
+    dims = [dim for dim, extent in enumerate(shape) if whole[dim] != extent]
+    rank = state.get_tensor_model_parallel_rank()
+    for dim in dims:
+        if whole[dim] != shape[dim] * size or entry.global_offset[dim] != shape[dim] * rank:
+            return ""
+    if len(dims) > 1:
+        return ""
+    cuts = [["tp"] if dim in dims else [] for dim in range(len(shape))]
+    return layouts.to_json(layouts.dims_text(cuts), whole, "megatron checkpoint")
 
 
 def _tensor_axis(state: Any, expert: bool) -> Tuple[str, int]:
@@ -111,13 +143,6 @@ def axes() -> List[Tuple[str, int, int]]:
 # ---- optimizers ----
 
 
-class Master(NamedTuple):
-    """A tensor that a torch optimizer updates, and the parameter it stands for."""
-
-    parameter: Any
-    flat: Optional[Dict[str, Any]]  # the piece of the parameter that it is
-
-
 def _flat_pieces(optimizer: Any) -> Iterator[Tuple[Any, Master]]:
     groups = optimizer.optimizer.param_groups
     for parameter, (group, order) in optimizer.model_param_group_index_map.items():
@@ -127,17 +152,16 @@ def _flat_pieces(optimizer: Any) -> Iterator[Tuple[Any, Master]]:
         yield groups[group]["params"][order], Master(parameter, flat)
 
 
-def masters(parameters: List[Any]) -> Dict[int, Tuple[Any, Master]]:
-    """By id of the tensor that is stepped: (that tensor, what it stands for)."""
-    found = {}
+def masters(parameters: List[Any]) -> Masters:
+    found: Masters = {}
     for parameter in parameters:
         main = getattr(parameter, "main_param", None)
         if main is not None and not getattr(parameter, "main_param_sharded", False):
-            found[id(main)] = (main, Master(parameter, None))
+            found[id(main)] = (main, [Master(parameter)])
     for optimizer in list(_optimizers):
         if hasattr(optimizer, "model_param_group_index_map"):
             for main, master in _flat_pieces(optimizer):
-                found[id(main)] = (main, master)
+                found[id(main)] = (main, [master])
     return found
 
 
