@@ -17,6 +17,7 @@ from typing import Any, Dict, Iterable, Optional, Set, Tuple
 from . import abi, adapters
 from .adapters.dtensor import PendingNorm, is_dtensor
 from .names import ROOT, Root
+from .optimizers import Optimizers
 from .targets import Target, Targets
 from .updates import UpdatesByHand
 
@@ -49,6 +50,7 @@ class Steps:
         self._targets = Targets(agent)
         self._norm = PendingNorm()
         self._by_hand = UpdatesByHand(torch)
+        self._optimizers = Optimizers()
         self.iteration = -1
         self.running = False  # between the first forward pass and the step
         self.recording = False  # and this iteration is to be captured
@@ -64,12 +66,11 @@ class Steps:
         self._asleep = False
 
     def install(self) -> None:
-        optimizer = importlib.import_module("torch.optim.optimizer")
         guarded = self._agent.guarded
-        optimizer.register_optimizer_step_pre_hook(
-            lambda stepped, args, kwargs: guarded("before step", self._before_step, stepped))
-        optimizer.register_optimizer_step_post_hook(
-            lambda stepped, args, kwargs: guarded("after step", self._after_step, stepped))
+        self._optimizers.install(
+            importlib.import_module("torch.optim.optimizer"),
+            lambda stepped: guarded("before step", self._before_step, stepped),
+            lambda stepped: guarded("after step", self._after_step, stepped))
 
     # ---- boundaries ----
 
@@ -174,6 +175,8 @@ class Steps:
     def finish(self) -> None:
         """Closes the segment and brings the tables up to date."""
         if self._unfinished:
+            for root in self._agent.names.roots:
+                self._agent.guarded("after step", self._record_unowned, root)
             self._unfinished = False
             if self._norm.forget():
                 self._agent.note("not recorded", "grad/@root/norm",
@@ -234,6 +237,22 @@ class Steps:
         for info in root.parameters:
             parameter = info.ref()
             if parameter is not None and parameter.requires_grad:
+                self._write("step", info.name, "param", info.of(parameter),
+                            raw_name=info.raw_name, layout=info.layout,
+                            flags=self._step_flags(info.name))
+
+    def _record_unowned(self, root: Root) -> None:
+        """Parameters that no optimizer of this process updates, as the next iteration finds them.
+
+        Other ranks may have stepped them and sent the result, or should have.
+        """
+        module = root.ref()
+        if module is None or not self._stepped or adapters.gathers_late(module):
+            return
+        for info in root.parameters:
+            parameter = info.ref()
+            if (parameter is not None and parameter.requires_grad
+                    and not self._optimizers.owns(parameter)):
                 self._write("step", info.name, "param", info.of(parameter),
                             raw_name=info.raw_name, layout=info.layout,
                             flags=self._step_flags(info.name))
