@@ -32,6 +32,9 @@ struct Held {
   }
 };
 
+// How much the program says of its layouts. Where a flat range begins it must always say.
+enum class Declared { dims_and_shape, dims, nothing };
+
 struct RunOfRanks {
   std::map<std::int32_t, Coordinates> places;
   std::map<std::int32_t, std::vector<Held>> held;
@@ -40,7 +43,8 @@ struct RunOfRanks {
 
 inline std::string list_text(const Shape& shape) {
   std::string text;
-  for (const std::uint64_t extent : shape) text += (text.empty() ? "" : ",") + std::to_string(extent);
+  for (const std::uint64_t extent : shape)
+    text += (text.empty() ? "" : ",") + std::to_string(extent);
   return "[" + text + "]";
 }
 
@@ -82,7 +86,7 @@ inline Field field_of(const Key& key) {
 // What the rank holds of a tensor; nothing when the micro-batch is another rank's.
 inline std::optional<Held> held_by(const KnownLayout& layout, const KnownTensor& known,
                                    const Tensor& logical, const Coordinates& where,
-                                   bool with_shape) {
+                                   Declared declared) {
   Field field = field_of(key_of(known.key));
   if (!layout.deals.empty() && field.key.microbatch >= 0) {
     const auto [coord, size] = where.at(layout.deals);
@@ -91,7 +95,8 @@ inline std::optional<Held> held_by(const KnownLayout& layout, const KnownTensor&
     field.key.microbatch = static_cast<std::int32_t>(logical_number / size);
   }
   Held held{field, known.cutter(logical, where), known.dims, std::nullopt, std::nullopt, true};
-  if (with_shape) held.shape = logical.shape;
+  if (declared == Declared::dims_and_shape) held.shape = logical.shape;
+  held.declared = declared != Declared::nothing || known.flat;
   if (!known.flat) return held;
   const auto [begin, end] = known.flat(held.tensor.values.size(), where);
   held.flat = FlatRange{held.tensor.shape, begin, end - begin};
@@ -104,7 +109,7 @@ inline std::optional<Held> held_by(const KnownLayout& layout, const KnownTensor&
 // A layout's healthy run on disk, and changed ones beside it that share what did not change.
 class HealthyRun {
  public:
-  HealthyRun(const KnownLayout& layout, bool with_shape, unsigned seed)
+  HealthyRun(const KnownLayout& layout, Declared declared, unsigned seed)
       : logical_(logical_tensors(layout, seed)), reference_("reference") {
     TraceBuilder candidate("unused");
     candidate.mesh(layout.mesh);
@@ -114,7 +119,7 @@ class HealthyRun {
       const Tensor& tensor = logical_.at(key_of(known.key));
       reference_.add(0, field_of(key_of(known.key)), tensor);
       for (const auto& [rank, where] : run_.places) {
-        auto held = held_by(layout, known, tensor, where, with_shape);
+        auto held = held_by(layout, known, tensor, where, declared);
         if (held) run_.held[rank].push_back(std::move(*held));
       }
     }
@@ -131,7 +136,8 @@ class HealthyRun {
     fs::path root = folder_.path() / std::to_string(++written_);
     std::set<std::int32_t> dirty;
     for (const auto& [rank, where] : changed.places) {
-      const bool same = where == run_.places.at(rank) && changed.held.at(rank) == run_.held.at(rank);
+      const bool same =
+          where == run_.places.at(rank) && changed.held.at(rank) == run_.held.at(rank);
       if (!same) dirty.insert(rank);
     }
     builder_of(changed).write_ranks(root, dirty);

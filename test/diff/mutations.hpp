@@ -107,7 +107,8 @@ inline std::vector<Mutation> of_files() {
       {"a rank's segment is deleted", on_files([](Root root, Pair ranks, std::uint64_t) {
          fs::remove(segment(root, ranks.first));
        })},
-      {"a rank's folder is copied over another's", on_files([](Root root, Pair ranks, std::uint64_t) {
+      {"a rank's folder is copied over another's",
+       on_files([](Root root, Pair ranks, std::uint64_t) {
          fs::remove_all(folder(root, ranks.second));
          fs::copy(folder(root, ranks.first), folder(root, ranks.second));
        })},
@@ -272,8 +273,8 @@ inline Expected move_coordinate(RunOfRanks& run, Random& random) {
   Coordinates& where = run.places.at(two_ranks(run, random).first);
   auto axis = where.begin();
   std::advance(axis, static_cast<std::ptrdiff_t>(random() % where.size()));
-  axis->second.coord = (axis->second.coord + 1 + random() % (axis->second.size - 1)) %
-                       axis->second.size;
+  axis->second.coord =
+      (axis->second.coord + 1 + random() % (axis->second.size - 1)) % axis->second.size;
   return Expected::open;
 }
 

@@ -14,7 +14,7 @@ namespace ttrace::testing {
 
 struct KnownTensor {
   std::string key;
-  Shape shape;      // logical
+  Shape shape;       // logical
   std::string dims;  // as declared
   Cutter cutter;
   // Elements [first, second) of the shard, flattened; none: the shard itself.
@@ -83,9 +83,8 @@ constexpr const char* kTokens = "it0/mb0/forward/@root/input.tokens";
 // What each run has beside its own: tokens, a weight that all hold, and the loss.
 inline KnownLayout row(std::string name, std::vector<std::pair<std::string, std::uint64_t>> mesh,
                        std::vector<KnownTensor> tensors) {
-  const auto has_tokens = std::any_of(tensors.begin(), tensors.end(), [](const KnownTensor& own) {
-    return own.key == kTokens;
-  });
+  const auto has_tokens = std::any_of(tensors.begin(), tensors.end(),
+                                      [](const KnownTensor& own) { return own.key == kTokens; });
   if (!has_tokens) tensors.push_back({kTokens, {2, 16}, "- -", whole, {}, 0});
   tensors.push_back({"it0/param/norm.weight/value", {24}, "-", whole, {}, 0});
   tensors.push_back({"it0/mb0/forward/@root/output.0", {}, "", whole, {}, 0});
@@ -113,7 +112,11 @@ inline std::vector<KnownLayout> tensor_parallel() {
            {kOutput, {16, 2, 16}, "s b k[tp/outer2]", shared_by(2, "tp", 2), {}, 0}}),
       row("fused QKV in sections", {{"tp", 2}},
           {{kWeight, {32, 24}, "qkv[tp:(16,8,8)] h", sections_over(0, "tp", {16, 8, 8}), {}, 0},
-           {kOutput, {16, 2, 32}, "s b qkv[tp:(16,8,8)]", sections_over(2, "tp", {16, 8, 8}), {},
+           {kOutput,
+            {16, 2, 32},
+            "s b qkv[tp:(16,8,8)]",
+            sections_over(2, "tp", {16, 8, 8}),
+            {},
             0}}),
       row("gated MLP", {{"tp", 4}},
           {{kWeight, {32, 24}, "gate_up[tp:/2] h", sections_over(0, "tp", {16, 16}), {}, 0},
@@ -125,13 +128,13 @@ inline std::vector<KnownLayout> tensor_parallel() {
 }
 
 inline std::vector<KnownLayout> sequences_and_batches() {
-  KnownLayout dealt = row("micro-batches over DP", {{"dp", 2}, {"tp", 2}},
-                          {{kWeight, {32, 24}, "h[tp] d", cut(0, "tp"), {}, 0},
-                           {kOutput, {16, 2, 32}, "s b h[tp]", cut(2, "tp"), {}, 0},
-                           {"it0/mb1/forward/@root/input.tokens", {2, 16}, "- -", whole, {}, 0},
-                           {"it0/mb1/forward/layer/output.0", {16, 2, 32}, "s b h[tp]",
-                            cut(2, "tp"), {}, 0},
-                           {kTokens, {2, 16}, "- -", whole, {}, 0}});
+  KnownLayout dealt =
+      row("micro-batches over DP", {{"dp", 2}, {"tp", 2}},
+          {{kWeight, {32, 24}, "h[tp] d", cut(0, "tp"), {}, 0},
+           {kOutput, {16, 2, 32}, "s b h[tp]", cut(2, "tp"), {}, 0},
+           {"it0/mb1/forward/@root/input.tokens", {2, 16}, "- -", whole, {}, 0},
+           {"it0/mb1/forward/layer/output.0", {16, 2, 32}, "s b h[tp]", cut(2, "tp"), {}, 0},
+           {kTokens, {2, 16}, "- -", whole, {}, 0}});
   dealt.deals = "dp";
   return {
       row("CP contiguous", {{"cp", 2}, {"tp", 2}},
@@ -141,15 +144,20 @@ inline std::vector<KnownLayout> sequences_and_batches() {
       row("CP zigzag with SP inside", {{"cp", 2}, {"tp", 2}},
           {{kWeight, {32, 24}, "h[tp] d", cut(0, "tp"), {}, 0},
            {kTokens, {2, 16}, "b s[cp:zigzag]", zigzag_over(1, "cp"), {}, 0},
-           {kOutput, {16, 2, 32}, "s[cp:zigzag,tp] b h", then(zigzag_over(0, "cp"), cut(0, "tp")),
-            {}, 0}}),
+           {kOutput,
+            {16, 2, 32},
+            "s[cp:zigzag,tp] b h",
+            then(zigzag_over(0, "cp"), cut(0, "tp")),
+            {},
+            0}}),
       row("batch over DP", {{"dp", 4}},
           {{kWeight, {32, 24}, "- -", whole, {}, 0},
            {kTokens, {8, 16}, "b[dp] s", cut(0, "dp"), {}, 0},
            {kOutput, {8, 16, 24}, "b[dp] s h", cut(0, "dp"), {}, 0}}),
       dealt,
       row("DDP", {{"dp", 4}},
-          {{kWeight, {32, 24}, "- -", whole, {}, 0}, {kOutput, {16, 2, 24}, "- - -", whole, {}, 0}}),
+          {{kWeight, {32, 24}, "- -", whole, {}, 0},
+           {kOutput, {16, 2, 24}, "- - -", whole, {}, 0}}),
   };
 }
 
