@@ -8,7 +8,8 @@ namespace ttrace {
 ShardGroups group_shards(const Trace& trace, std::int64_t iteration,
                          const MicrobatchNumbers& numbers) {
   ShardGroups groups;
-  for (const auto& [rank, where] : places_of_ranks(trace)) {
+  for (const auto& [rank, coordinates] : places_of_ranks(trace)) {
+    const SharedCoordinates where(coordinates);
     const SegmentReader* segment = trace.segment(rank, iteration);
     if (segment == nullptr) continue;
     for (const Record& record : segment->records()) {
