@@ -30,8 +30,9 @@ class Stopwatch {
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);
     const double cpu = seconds(usage.ru_utime) + seconds(usage.ru_stime);
-    std::printf("%s %.3f cpu %.3f\n", name, std::chrono::duration<double>(now - start_).count(),
-                cpu - cpu_);
+    std::printf("%s %.3f cpu %.3f peak %ld\n", name,
+                std::chrono::duration<double>(now - start_).count(), cpu - cpu_,
+                usage.ru_maxrss / 1024);
     cpu_ = cpu;
     start_ = std::chrono::steady_clock::now();
   }

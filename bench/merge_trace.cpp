@@ -73,14 +73,17 @@ std::uint64_t mix(std::uint64_t value) {
 
 std::uint64_t seed_of(const std::string& text, std::uint64_t number) {
   std::uint64_t hash = 0xcbf29ce484222325u + number;
-  for (const char letter : text) hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3u;
+  for (const char letter : text)
+    hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3u;
   return hash;
 }
 
 class RankWriter {
  public:
   RankWriter(const std::filesystem::path& out, std::int32_t rank, Mesh mesh, Place place)
-      : mesh_(mesh), place_(place), segment_(segment_path(out, rank, 0), {"bench", rank, 0, true}) {}
+      : mesh_(mesh),
+        place_(place),
+        segment_(segment_path(out, rank, 0), {"bench", rank, 0, true}) {}
 
   void write(std::uint64_t layers, std::uint64_t microbatches) {
     std::vector<Named> weights, outputs;
@@ -227,9 +230,10 @@ int main(int argc, char** argv) {
   } else if (kind == "large" && argc == 5) {
     write_large(argv[1], number(3), number(4));
   } else {
-    std::fputs("usage: merge_trace OUT ranks TP PP DP LAYERS MICROBATCHES\n"
-               "       merge_trace OUT large TP MIB\n",
-               stderr);
+    std::fputs(
+        "usage: merge_trace OUT ranks TP PP DP LAYERS MICROBATCHES\n"
+        "       merge_trace OUT large TP MIB\n",
+        stderr);
     return 2;
   }
   return 0;
