@@ -38,6 +38,7 @@ std::optional<LogicalTensor> copy_on(const LogicalTensor& tensor, std::int32_t r
     if (placed.shard.rank != rank) continue;
     copy.shards.push_back(placed);
     copy.shards.back().copy = false;
+    copy.dtype = placed.shard.record->dtype;  // a copy of another type is read as what it is
     for (const Piece& piece : placed.pieces) count += volume(piece.global);
   }
   return count == element_count(tensor.shape) ? std::optional<LogicalTensor>(std::move(copy))

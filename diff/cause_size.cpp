@@ -110,7 +110,7 @@ using Parts = std::map<std::string, Part>;
 std::vector<Parts> parts_of(const Suspect& suspect) {
   std::map<std::int32_t, const Coordinates*> where;
   for (const PlacedShard& placed : suspect.pair->candidate->shards) {
-    where[placed.shard.rank] = &placed.shard.where;
+    where[placed.shard.rank] = &placed.shard.where.get();
   }
   Parts by_rank;
   std::map<std::string, Parts> by_axis;

@@ -4,11 +4,21 @@
 #include "libttrace/microbatch_inputs.hpp"
 
 namespace ttrace {
+namespace {
+
+SharedCoordinates at_turn(Coordinates where, const AxisPosition& part) {
+  where[kTurnAxis] = part;
+  return where;
+}
+
+}  // namespace
 
 ShardGroups group_shards(const Trace& trace, std::int64_t iteration,
                          const MicrobatchNumbers& numbers) {
   ShardGroups groups;
-  for (const auto& [rank, where] : places_of_ranks(trace)) {
+  for (const auto& [rank, coordinates] : places_of_ranks(trace)) {
+    const SharedCoordinates where(coordinates);
+    std::map<std::uint64_t, SharedCoordinates> turns;
     const SegmentReader* segment = trace.segment(rank, iteration);
     if (segment == nullptr) continue;
     for (const Record& record : segment->records()) {
@@ -18,7 +28,11 @@ ShardGroups group_shards(const Trace& trace, std::int64_t iteration,
         const auto number = numbers.find({rank, key.microbatch});
         if (number == numbers.end()) continue;
         const auto part = numbers.parts.find({rank, key.microbatch});
-        if (part != numbers.parts.end()) shard.where[kTurnAxis] = part->second;
+        if (part != numbers.parts.end()) {
+          const std::uint64_t coord = part->second.coord;
+          if (turns.count(coord) == 0) turns[coord] = at_turn(coordinates, part->second);
+          shard.where = turns[coord];
+        }
         key.microbatch = number->second;
       }
       groups[std::move(key)].push_back(std::move(shard));

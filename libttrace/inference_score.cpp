@@ -158,7 +158,7 @@ Ballot::Ballot(const std::vector<Observation>& observations, std::uint64_t seed)
 
 std::size_t Ballot::slot_for(const Shard& shard, std::uint64_t seed) {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
-    if (slots_[i].where == shard.where && slots_[i].local == shard.record->shape) return i;
+    if (slots_[i].where == shard.where.get() && slots_[i].local == shard.record->shape) return i;
   }
   Slot slot{shard.where, shard.record->shape, {}, index_count_};
   slot.positions =

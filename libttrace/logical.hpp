@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -22,9 +23,24 @@ namespace ttrace {
 struct LogicalTensor;
 class ModuleNames;
 
+// A rank's coordinates, which all of its shards share: there are few ranks and many shards.
+class SharedCoordinates {
+ public:
+  SharedCoordinates() : SharedCoordinates(Coordinates{}) {}
+  SharedCoordinates(Coordinates where)
+      : where_(std::make_shared<const Coordinates>(std::move(where))) {}
+  operator const Coordinates&() const { return *where_; }
+  [[nodiscard]] const Coordinates& get() const { return *where_; }
+  [[nodiscard]] Coordinates::const_iterator begin() const { return where_->begin(); }
+  [[nodiscard]] Coordinates::const_iterator end() const { return where_->end(); }
+
+ private:
+  std::shared_ptr<const Coordinates> where_;
+};
+
 struct Shard {
   std::int32_t rank = 0;
-  Coordinates where;
+  SharedCoordinates where;
   const SegmentReader* segment = nullptr;
   const Record* record = nullptr;
   const ModuleNames* names = nullptr;  // set where this rank numbers its layers by itself

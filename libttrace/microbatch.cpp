@@ -236,7 +236,9 @@ RunInputs imagined(const RunInputs& inputs, const Splitting& splitting) {
     InputSlots& own = result.turns[{turn.first * splitting.parts + part, joined}];
     own = slots;
     for (auto& [slot, shard] : own) {
-      shard.where[kTurnAxis] = {static_cast<std::uint64_t>(part), size};
+      Coordinates where = shard.where;
+      where[kTurnAxis] = {static_cast<std::uint64_t>(part), size};
+      shard.where = std::move(where);
     }
   }
   return result;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "libttrace/core/trouble.hpp"
 #include "libttrace/inference_family.hpp"
 
 namespace ttrace {
@@ -16,7 +17,7 @@ bool is_pipeline(const std::string& axis) {
 }
 
 // Axes inside a micro-batch: along them ranks hold different parts of the same samples. Without a
-// reference only the name can tell.
+// reference only the name can tell, or a declaration.
 bool is_sequence(const std::string& axis) {
   return axis == "cp" || axis == "sp" || starts_with(axis, "context") || starts_with(axis, "seq");
 }
@@ -76,9 +77,25 @@ std::optional<std::string> anchor_slot(const RunInputs& inputs) {
   return best;
 }
 
-bool is_first_of_sequence(const Coordinates& where) {
-  return std::all_of(where.begin(), where.end(), [](const auto& axis) {
-    return axis.second.coord == 0 || !is_sequence(axis.first);
+// Axes over which the program says that it cut this input.
+std::set<std::string> declared_cuts(const Shard& shard) {
+  std::set<std::string> axes;
+  if (shard.record->layout == kNoLayout) return axes;
+  const auto row = static_cast<std::size_t>(shard.record->layout);
+  try {
+    for (const auto& cuts : layout_from_json(shard.segment->layouts().at(row)).dims) {
+      for (const Cut& cut : cuts) axes.insert(cut.axis.substr(0, cut.axis.find('/')));
+    }
+  } catch (const Trouble&) {
+    // A declaration that cannot be read is reported where the tensor is placed.
+  }
+  return axes;
+}
+
+bool is_first_part(const Shard& shard) {
+  const std::set<std::string> cuts = declared_cuts(shard);
+  return std::all_of(shard.where.begin(), shard.where.end(), [&cuts](const auto& axis) {
+    return axis.second.coord == 0 || !(is_sequence(axis.first) || cuts.count(axis.first) != 0);
   });
 }
 
@@ -206,7 +223,7 @@ MicrobatchNumbers number_by_content(const RunInputs& inputs) {
   std::set<Turn> followers;
   for (const Turn& turn : order) {
     const auto shard = inputs.turns.at(turn).find(*anchor);
-    if (shard == inputs.turns.at(turn).end() || !is_first_of_sequence(shard->second.where)) {
+    if (shard == inputs.turns.at(turn).end() || !is_first_part(shard->second)) {
       followers.insert(turn);
       continue;
     }

@@ -29,12 +29,13 @@ std::vector<Piece> product_of(const RunTable& table) {
   pieces.reserve(total);
   std::vector<std::size_t> index(table.size(), 0);
   for (std::uint64_t made = 0; made < total; ++made) {
-    Piece piece;
+    const Shape zeros(table.size(), 0);
+    Piece piece{zeros, {zeros, zeros}};
     for (std::size_t dim = 0; dim < table.size(); ++dim) {
       const Run& run = table[dim][index[dim]];
-      piece.local_start.push_back(run.local);
-      piece.global.start.push_back(run.global);
-      piece.global.count.push_back(run.count);
+      piece.local_start[dim] = run.local;
+      piece.global.start[dim] = run.global;
+      piece.global.count[dim] = run.count;
     }
     pieces.push_back(std::move(piece));
     for (std::size_t dim = table.size(); dim-- > 0;) {

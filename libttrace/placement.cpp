@@ -43,9 +43,9 @@ std::optional<FlatRange> flat_range_of(const Shard& shard, const Layout& layout)
 // False, with a problem, when the layout cannot be the layout of some shards.
 bool place(LogicalTensor& tensor) {
   std::map<std::string, std::vector<std::int32_t>> refusals;
+  Layout layout = tensor.layout;
   for (PlacedShard& placed : tensor.shards) {
     try {
-      Layout layout = tensor.layout;
       layout.flat = flat_range_of(placed.shard, tensor.layout);
       placed.pieces =
           pieces_of(layout, tensor.shape, placed.shard.record->shape, placed.shard.where);
@@ -83,6 +83,7 @@ std::string box_list(const std::vector<Box>& boxes, std::size_t shown) {
 
 PlaceId place_id(const PlacedShard& placed, const Layout& layout) {
   PlaceId id;
+  id.elements.reserve(3 * placed.pieces.size() * placed.shard.record->shape.size());
   for (const Piece& piece : placed.pieces) {
     const Shape& local = piece.local_start;
     id.elements.insert(id.elements.end(), local.begin(), local.end());
@@ -170,6 +171,7 @@ LogicalTensor place_shards(const Key& key, const std::vector<Shard>& shards,
   tensor.key = key;
   tensor.shape = decision.global_shape;
   tensor.layout = decision.layout;
+  tensor.shards.reserve(shards.size());
   for (const Shard& shard : shards) tensor.shards.push_back({shard, {}, false});
   prove_types(tensor);
   if (!decision.known) {

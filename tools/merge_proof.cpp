@@ -41,6 +41,30 @@ std::vector<Finding> missing_segments(const Trace& trace, std::int64_t iteration
   return findings;
 }
 
+// Micro-batches whose tensors group_shards leaves out.
+std::vector<Finding> unnumbered(const Trace& trace, std::int64_t iteration,
+                                const MicrobatchNumbers& numbers) {
+  std::set<std::pair<std::int32_t, std::int32_t>> turns;
+  for (const RankInfo& rank : trace.ranks()) {
+    const SegmentReader* segment = trace.segment(rank.rank, iteration);
+    if (segment == nullptr) continue;
+    for (const Record& record : segment->records()) {
+      if (record.key.microbatch >= 0) turns.emplace(rank.rank, record.key.microbatch);
+    }
+  }
+  std::vector<Finding> findings;
+  for (const auto& [rank, own] : turns) {
+    if (numbers.count({rank, own}) != 0) continue;
+    findings.push_back(incomplete(
+        iteration,
+        "rank " + std::to_string(rank) + " micro-batch " + std::to_string(own) +
+            ": no input tells which one it is, and no rank beside it knows; its tensors are left "
+            "out",
+        {rank}));
+  }
+  return findings;
+}
+
 LogicalTensors reference_tensors(const ShardGroups& groups) {
   LogicalTensors tensors = place_all(groups, declared_layouts(groups, {}));
   for (auto at = tensors.begin(); at != tensors.end();) {
@@ -69,8 +93,10 @@ MergedIteration merge_iteration(const Trace& trace, const Trace* like, std::int6
   merged.iteration = iteration;
   merged.problems = missing_segments(trace, iteration);
   if (like == nullptr) {
-    const ShardGroups groups =
-        group_shards(trace, iteration, number_microbatches(trace, iteration));
+    const MicrobatchNumbers numbers = number_microbatches(trace, iteration);
+    const std::vector<Finding> left_out = unnumbered(trace, iteration, numbers);
+    merged.problems.insert(merged.problems.end(), left_out.begin(), left_out.end());
+    const ShardGroups groups = group_shards(trace, iteration, numbers);
     merged.decisions = declared_layouts(groups, rules);
     merged.tensors = place_all(groups, merged.decisions);
   } else {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layouts against plain loops: what each cut means is written down here a second time, as index
-// lists, and shards that those lists cut from a known tensor must merge back bit for bit.
+// Layouts against plain loops: what each cut means is written down in layout_oracle.hpp a second
+// time, as index lists, and shards that those lists cut must merge back bit for bit.
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
@@ -11,53 +11,12 @@
 #include "libttrace/core/trouble.hpp"
 #include "libttrace/layout.hpp"
 #include "test/catch.hpp"
+#include "test/libttrace/layout_oracle.hpp"
 
 using namespace ttrace;
+using namespace ttrace::testing;
 
 namespace {
-
-using Indices = std::vector<std::uint64_t>;
-
-Indices slice(const Indices& list, std::uint64_t begin, std::uint64_t end) {
-  Indices taken;
-  for (std::uint64_t i = begin; i < end && i < list.size(); ++i) taken.push_back(list[i]);
-  return taken;
-}
-
-// torch.chunk(list, ranks)[rank], [] where torch returns fewer chunks.
-Indices chunk_oracle(const Indices& list, std::uint64_t ranks, std::uint64_t rank) {
-  const std::uint64_t each = (list.size() + ranks - 1) / ranks;
-  return slice(list, each * rank, each * (rank + 1));
-}
-
-Indices concatenate(Indices left, const Indices& right) {
-  left.insert(left.end(), right.begin(), right.end());
-  return left;
-}
-
-Indices cut_oracle(const Indices& list, const Cut& cut, const AxisPosition& at) {
-  if (cut.kind == CutKind::shard) return chunk_oracle(list, at.size, at.coord);
-  if (cut.kind == CutKind::zigzag) {
-    return concatenate(chunk_oracle(list, 2 * at.size, at.coord),
-                       chunk_oracle(list, 2 * at.size, 2 * at.size - 1 - at.coord));
-  }
-  Indices sections = cut.sections;
-  if (cut.kind == CutKind::strided) sections.assign(cut.parts, list.size() / cut.parts);
-  Indices mine;
-  std::uint64_t begin = 0;
-  for (const std::uint64_t section : sections) {
-    mine = concatenate(mine, chunk_oracle(slice(list, begin, begin + section), at.size, at.coord));
-    begin += section;
-  }
-  return mine;
-}
-
-Indices dim_oracle(std::uint64_t extent, const std::vector<Cut>& cuts, const Coordinates& where) {
-  Indices mine(extent);
-  std::iota(mine.begin(), mine.end(), std::uint64_t{0});
-  for (const Cut& cut : cuts) mine = cut_oracle(mine, cut, where.at(cut.axis));
-  return mine;
-}
 
 Indices indices_of(const std::vector<Run>& runs) {
   Indices list;
@@ -71,28 +30,6 @@ Indices indices_of(const std::vector<Run>& runs) {
 std::vector<Cut> cuts_of(const std::string& dim) { return parse_dims(dim).dims.at(0); }
 
 Coordinates at(std::uint64_t coord, std::uint64_t size) { return {{"tp", {coord, size}}}; }
-
-// Row-major linear index.
-std::uint64_t linear(const Shape& index, const Shape& shape) {
-  std::uint64_t position = 0;
-  for (std::size_t dim = 0; dim < shape.size(); ++dim)
-    position = position * shape[dim] + index[dim];
-  return position;
-}
-
-// Calls visit(index) for each index of `shape`, in row-major order.
-template <class Visit>
-void for_each_index(const Shape& shape, Visit visit) {
-  if (element_count(shape) == 0) return;
-  Shape index(shape.size(), 0);
-  for (std::uint64_t i = 0; i < element_count(shape); ++i) {
-    visit(index);
-    for (std::size_t dim = shape.size(); dim-- > 0;) {
-      if (++index[dim] < shape[dim]) break;
-      index[dim] = 0;
-    }
-  }
-}
 
 struct Case {
   Shape shape;

@@ -27,8 +27,9 @@ class Run {
   explicit Run(const std::string& name) : builder(name) {}
 
   void input(std::int32_t rank, std::int32_t microbatch, const std::string& slot,
-             const Tensor& tensor, DType dtype = DType::int64) {
+             const Tensor& tensor, DType dtype = DType::int64, const std::string& layout = "") {
     Field field;
+    field.layout = layout;
     field.key = {0, microbatch, Phase::forward, std::string(kRootModule), 0, slot};
     field.dtype = dtype;
     field.flags = kFlagRootInput;
@@ -398,6 +399,17 @@ TEST_CASE("one trace alone: last stages and context parallel ranks follow the fi
   for (std::int32_t rank = 0; rank < 8; ++rank) {
     CHECK(numbers_of(numbers, rank) == Numbers{rank / 4});
   }
+}
+
+TEST_CASE("one trace alone: ranks that declare their input to be cut share a micro-batch") {
+  Run run("run");
+  run.builder.mesh({{"dp", 2}, {"tp", 2}});
+  for (std::int32_t rank = 0; rank < 4; ++rank) {
+    const Tensor row = tokens({static_cast<unsigned>(rank / 2)});
+    run.input(rank, 0, "input.0", row, DType::int64, R"({"dims":"b[dp] s"})");
+  }
+  const MicrobatchNumbers numbers = number_microbatches(run.builder.write(), 0);
+  for (std::int32_t rank = 0; rank < 4; ++rank) CHECK(numbers_of(numbers, rank) == Numbers{0});
 }
 
 TEST_CASE("records are grouped under logical numbers, the rest as they are") {

@@ -12,6 +12,7 @@
 #include <map>
 #include <numeric>
 #include <random>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -171,11 +172,22 @@ class TraceBuilder {
   // Writes the trace and opens it.
   [[nodiscard]] Trace write() const {
     const std::filesystem::path root = folder_.path() / name_;
+    std::set<std::int32_t> ranks;
+    for (const auto& [rank, where] : places_) ranks.insert(rank);
+    for (const auto& [segment, stored] : records_) ranks.insert(segment.first);
+    write_ranks(root, ranks);
+    return Trace::open(root);
+  }
+  // Only the files of these ranks, and trace.json.
+  void write_ranks(const std::filesystem::path& root, const std::set<std::int32_t>& ranks) const {
     std::filesystem::create_directories(root);
     std::ofstream(root / "trace.json") << R"({"format":"ttrace-trace","version":1,"run_id":"r"})";
-    for (const auto& [rank, where] : places_) write_rank(root, rank, where);
-    for (const auto& [segment, stored] : records_) write_segment(root, segment, stored);
-    return Trace::open(root);
+    for (const auto& [rank, where] : places_) {
+      if (ranks.count(rank) != 0) write_rank(root, rank, where);
+    }
+    for (const auto& [segment, stored] : records_) {
+      if (ranks.count(segment.first) != 0) write_segment(root, segment, stored);
+    }
   }
 
  private:
