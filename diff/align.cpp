@@ -35,6 +35,24 @@ LogicalTensor one_after_another(const LogicalTensor& tensor) {
   return flat;
 }
 
+// The part of it that has the other run's shape. As it is where pieces are runs of a flattened
+// shard.
+LogicalTensor without_padding(const LogicalTensor& tensor, const Shape& shape) {
+  if (shape.size() != tensor.shape.size()) return tensor;
+  LogicalTensor part = tensor;
+  part.shape = shape;
+  const Box wanted{Shape(shape.size(), 0), shape};
+  for (PlacedShard& placed : part.shards) {
+    for (Piece& piece : placed.pieces) {
+      if (piece.local_start.size() != shape.size()) return tensor;
+      const auto common = intersection(piece.global, wanted);
+      piece.global.count = common ? common->count : Shape(shape.size(), 0);
+    }
+    std::erase_if(placed.pieces, [](const Piece& piece) { return volume(piece.global) == 0; });
+  }
+  return part;
+}
+
 bool cut_alike(const LogicalTensor& reference, const LogicalTensor& candidate) {
   return std::equal(reference.shards.begin(), reference.shards.end(), candidate.shards.begin(),
                     candidate.shards.end(), [](const PlacedShard& one, const PlacedShard& other) {
@@ -153,6 +171,11 @@ class Aligner {
       candidate = one_after_another(candidate);
       note = "the layout is unknown and the same on both sides; compared rank by rank";
     }
+    if (reference.shape != candidate.shape && is_padded(key)) {
+      note = "the candidate's is filled up from " + text(reference.shape) + " to " +
+             text(candidate.shape) + "; what was added is not compared";
+      candidate = without_padding(candidate, reference.shape);
+    }
     if (reference.shape != candidate.shape) {
       return add(FindingKind::shape_differs, key,
                  "shape " + text(candidate.shape) + " instead of " + text(reference.shape));
@@ -163,6 +186,11 @@ class Aligner {
                      std::string(name_of(reference.dtype)));
     }
     result_.pairs.push_back({key, &reference, &candidate, kNoPair, std::move(note)});
+  }
+
+  bool is_padded(const Key& key) const {
+    const auto decision = candidate_.layouts.find(key);
+    return decision != candidate_.layouts.end() && decision->second.padded;
   }
 
   // One finding for all tensors that lack a layout for the same reason. Where inference has

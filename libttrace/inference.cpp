@@ -298,6 +298,7 @@ class LayoutInference {
     if (decision.known) {
       decision.layout = verdict.standing.front().layout;
       decision.global_shape = verdict.standing.front().global;
+      decision.padded = decision.global_shape != decided.tensors.question.global;
       decision.assumed = verdict.assumed;
       decision.fit = verdict.fit;
     }

@@ -91,9 +91,10 @@ struct LayoutDecision {
   Shape global_shape;
   bool known = true;     // false: nothing explains the shards; `reason` says what was tried
   bool assumed = false;  // a tie that content could not decide
-  bool parts = false;  // of calls for several micro-batches: the shards hold more than this tensor
-  double fit = 1;      // share of sampled elements that agree with the reference
-  std::string reason;  // "only layout of that shape", "content", "link to its parameter", ...
+  bool parts = false;   // of calls for several micro-batches: the shards hold more than this tensor
+  bool padded = false;  // larger than the reference's shape: filled up at the end of a dimension
+  double fit = 1;       // share of sampled elements that agree with the reference
+  std::string reason;   // "only layout of that shape", "content", "link to its parameter", ...
 };
 using LayoutDecisions = std::map<Key, LayoutDecision>;
 

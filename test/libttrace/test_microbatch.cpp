@@ -1,78 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Micro-batches are paired by what was in them, whatever the number, the order or the split.
-#include "libttrace/logical.hpp"
 #include "test/catch.hpp"
-#include "test/libttrace/trace_builder.hpp"
+#include "test/libttrace/microbatch_runs.hpp"
 
 namespace ttrace::testing {
-namespace {
-
-using Samples = std::vector<unsigned>;
-
-// One row of 16 tokens a sample; shifted by one for labels.
-Tensor tokens(const Samples& samples, std::uint64_t shift = 0) {
-  Tensor tensor{{samples.size(), 16}, {}};
-  for (const unsigned sample : samples) {
-    std::mt19937 generator(sample);
-    for (std::uint64_t i = 0; i < 16 + shift; ++i) {
-      const auto token = static_cast<float>(generator() % 1000);
-      if (i >= shift) tensor.values.push_back(token);
-    }
-  }
-  return tensor;
-}
-
-class Run {
- public:
-  explicit Run(const std::string& name) : builder(name) {}
-
-  void input(std::int32_t rank, std::int32_t microbatch, const std::string& slot,
-             const Tensor& tensor, DType dtype = DType::int64, const std::string& layout = "") {
-    Field field;
-    field.layout = layout;
-    field.key = {0, microbatch, Phase::forward, std::string(kRootModule), 0, slot};
-    field.dtype = dtype;
-    field.flags = kFlagRootInput;
-    builder.add(rank, field, tensor);
-  }
-  void data(std::int32_t rank, std::int32_t microbatch, const Samples& samples) {
-    input(rank, microbatch, "input.0", tokens(samples));
-    input(rank, microbatch, "input.labels", tokens(samples, 1));
-  }
-  // A micro-batch of which only an activation was recorded, as on an inner pipeline stage.
-  void activation(std::int32_t rank, std::int32_t microbatch) {
-    Field field;
-    field.key = {0, microbatch, Phase::forward, "layers.3", 0, "output.0"};
-    builder.add(rank, field, random_tensor({4}, 1));
-  }
-
-  TraceBuilder builder;
-};
-
-// The usual reference: one rank, `count` micro-batches of two samples: 0 1, 2 3, ...
-Run reference_of(std::int32_t count) {
-  Run reference("reference");
-  reference.builder.place(0, {});
-  for (std::int32_t i = 0; i < count; ++i) {
-    const auto first = static_cast<unsigned>(2 * i);
-    reference.data(0, i, {first, first + 1});
-  }
-  return reference;
-}
-
-MicrobatchMatch match(const Run& reference, const Run& candidate) {
-  return match_microbatches(reference.builder.write(), candidate.builder.write(), 0, 0);
-}
-
-std::vector<std::int32_t> numbers_of(const MicrobatchNumbers& numbers, std::int32_t rank) {
-  std::vector<std::int32_t> found;
-  for (const auto& [turn, number] : numbers) {
-    if (turn.first == rank) found.push_back(number);
-  }
-  return found;
-}
-
-using Numbers = std::vector<std::int32_t>;
 
 TEST_CASE("data parallel ranks are matched to the micro-batches that they compute") {
   Run candidate("candidate");
@@ -214,78 +145,6 @@ TEST_CASE("other data are a finding, and keep a number of their own") {
   CHECK(found.findings[1].message ==
         "no rank of the candidate computed micro-batch 1 of the reference");
   CHECK(numbers_of(found.candidate, 1) == Numbers{2});
-}
-
-TEST_CASE("a batch that is split in time is put together, on either side") {
-  // Two micro-batches of four samples; turns of two, one after the other or dealt out.
-  const bool dealt = GENERATE(false, true);
-  Run whole("whole");
-  whole.builder.place(0, {});
-  whole.data(0, 0, {0, 1, 2, 3});
-  whole.data(0, 1, {4, 5, 6, 7});
-  Run turns("turns");
-  turns.builder.place(0, {});
-  const std::vector<unsigned> firsts =
-      dealt ? std::vector<unsigned>{0, 4, 2, 6} : std::vector<unsigned>{0, 2, 4, 6};
-  for (std::int32_t i = 0; i < 4; ++i) {
-    const unsigned first = firsts[static_cast<std::size_t>(i)];
-    turns.data(0, i, {first, first + 1});
-  }
-  const bool reference_is_whole = GENERATE(true, false);
-  const MicrobatchMatch found = reference_is_whole ? match(whole, turns) : match(turns, whole);
-  const MicrobatchNumbers& split = reference_is_whole ? found.candidate : found.reference;
-  const MicrobatchNumbers& joined = reference_is_whole ? found.reference : found.candidate;
-
-  CHECK(found.findings.empty());
-  CHECK(numbers_of(joined, 0) == Numbers{0, 1});
-  CHECK(joined.parts.empty());
-  CHECK(numbers_of(split, 0) == (dealt ? Numbers{0, 1, 0, 1} : Numbers{0, 0, 1, 1}));
-  REQUIRE(split.parts.size() == 4);
-  CHECK(split.parts.at({0, 1}) == AxisPosition{dealt ? 0u : 1u, 2});
-  CHECK(split.parts.at({0, 2}) == AxisPosition{dealt ? 1u : 0u, 2});
-}
-
-TEST_CASE("turns of data parallel ranks make up micro-batches with those of others") {
-  Run whole("whole");
-  whole.builder.place(0, {});
-  whole.data(0, 0, {0, 1, 2, 3});
-  Run turns("turns");
-  turns.builder.mesh({{"dp", 2}});
-  for (std::int32_t rank = 0; rank < 2; ++rank) {
-    for (std::int32_t i = 0; i < 2; ++i) {
-      turns.data(rank, i, {static_cast<unsigned>(2 * rank + i)});
-    }
-  }
-  const MicrobatchMatch found = match(whole, turns);
-  CHECK(found.findings.empty());
-  CHECK(numbers_of(found.candidate, 1) == Numbers{0, 0});
-  CHECK(found.candidate.parts.at({1, 1}) == AxisPosition{1, 2});
-}
-
-TEST_CASE("a split batch with a sample that is lost, repeated or in another place is a finding") {
-  const Samples second = GENERATE(Samples{2, 9}, Samples{2, 2}, Samples{3, 2});
-  Run reference("reference");
-  reference.builder.place(0, {});
-  reference.data(0, 0, {0, 1, 2, 3});
-  Run candidate("candidate");
-  candidate.builder.place(0, {});
-  candidate.data(0, 0, {0, 1});
-  candidate.data(0, 1, second);
-
-  const MicrobatchMatch found = match(reference, candidate);
-
-  REQUIRE_FALSE(found.findings.empty());
-  CHECK(found.findings[0].message.find("it is [2, 16], the reference's is [4, 16]") !=
-        std::string::npos);
-  std::string evidence;
-  for (const auto& [name, value] : found.findings[0].evidence)
-    evidence += name + ": " + value + "\n";
-  const bool lost = second != Samples{3, 2};
-  CHECK((evidence.find("nobody computed: micro-batch 0 row 3\n") != std::string::npos) == lost);
-  CHECK((evidence.find("other data: rank 0 micro-batch 1 row 1\n") != std::string::npos) ==
-        (second == Samples{2, 9}));
-  CHECK((evidence.find("twice: rank 0 micro-batch 1 row 1\n") != std::string::npos) ==
-        (second == Samples{2, 2}));
 }
 
 TEST_CASE("the same data on two ranks that should differ is a finding") {
@@ -432,5 +291,4 @@ TEST_CASE("records are grouped under logical numbers, the rest as they are") {
   CHECK(group_shards(trace, 0, {{{0, 0}, 5}}).size() == 2);
 }
 
-}  // namespace
 }  // namespace ttrace::testing
