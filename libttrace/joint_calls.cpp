@@ -304,11 +304,20 @@ bool all_fit(const LogicalTensors& reference, const ShardGroups& candidate) {
   });
 }
 
+// A single rank has all rows, however many.
+bool on_one_rank(const ShardGroups& groups) {
+  return std::all_of(groups.begin(), groups.end(), [&groups](const auto& group) {
+    return std::all_of(group.second.begin(), group.second.end(), [&groups](const Shard& shard) {
+      return shard.rank == groups.begin()->second.front().rank;
+    });
+  });
+}
+
 }  // namespace
 
 JointCalls take_joint_calls(const LogicalTensors& reference, const MicrobatchNumbers& numbers,
                             const std::vector<LayoutRule>& rules, ShardGroups& candidate) {
-  if (all_fit(reference, candidate)) return {};
+  if (all_fit(reference, candidate) || on_one_rank(candidate)) return {};
   return JointFinder(reference, numbers, rules, candidate).run();
 }
 

@@ -162,6 +162,8 @@ def build(args: argparse.Namespace, mesh: Any) -> Any:
 
 
 def train(args: argparse.Namespace, mesh: Any) -> None:
+    import torch
+
     import parallel
     model = build(args, mesh)
     optimizer = make_optimizer(args, model)

@@ -18,7 +18,7 @@ namespace {
 // Of each layout, with each kind of declaration; more are TTRACE_MUTATIONS=N.
 const std::uint64_t mutations_of_layout = [] {
   const char* const asked = std::getenv("TTRACE_MUTATIONS");
-  return asked == nullptr ? 70 : std::strtoull(asked, nullptr, 10);
+  return asked == nullptr ? 24 : std::strtoull(asked, nullptr, 10);
 }();
 
 // Thousands of small files: in memory where there is such a folder.
