@@ -36,28 +36,7 @@ class Overwriter:
         self._handing_on = _handing_on(torch)
 
     def output(self, frame: Frame, slot: str, tensor: Any, sequence: int) -> Optional[Any]:
-        """The tensor to return instead; None: this one."""
-        return self._replaced(frame, slot, tensor, sequence)
-
-    def glue(self, frame: Frame, slot: str, tensor: Any, sequence: int) -> Optional[Any]:
-        """The input to pass on instead; None: this one, which may have been overwritten."""
-        if _saved_by_its_producer(tensor):
-            self._agent.hooks.watch(frame, slot, tensor)
-            return None
-        if not self._may_be_written(tensor):
-            return self._replaced(frame, slot, tensor, sequence)
-        self._agent.hooks.watch(frame, slot, tensor, self._gradient)
-        value = self._value(frame, slot, tensor)
-        if value is not None:
-            # Other consumers have saved this very tensor, so its version must not grow.
-            with self._torch.no_grad(), (
-                    self._torch.autograd._unsafe_preserve_version_counter(tensor)):
-                tensor.copy_(value())
-        return None
-
-    # ---- the ways of doing it ----
-
-    def _replaced(self, frame: Frame, slot: str, tensor: Any, sequence: int) -> Optional[Any]:
+        """The tensor to go on with instead; None: this one."""
         if isinstance(tensor, self._torch.nn.Parameter):  # a bias handed out beside the output
             return None
         self._agent.hooks.watch(frame, slot, tensor, self._gradient)
@@ -69,6 +48,22 @@ class Overwriter:
         if sequence >= 0:
             self._agent.recorder.remember(other, sequence)
         return other
+
+    def glue(self, frame: Frame, slot: str, tensor: Any, sequence: int) -> Optional[Any]:
+        """The input to pass on instead; None: this one, which may have been overwritten."""
+        if _saved_by_its_producer(tensor):
+            self._agent.hooks.watch(frame, slot, tensor)
+            return None
+        if not self._may_be_written(tensor):
+            return self.output(frame, slot, tensor, sequence)
+        self._agent.hooks.watch(frame, slot, tensor, self._gradient)
+        value = self._value(frame, slot, tensor)
+        if value is not None:
+            # Other consumers have saved this very tensor, so its version must not grow.
+            with self._torch.no_grad(), (
+                    self._torch.autograd._unsafe_preserve_version_counter(tensor)):
+                tensor.copy_(value())
+        return None
 
     def _value(self, frame: Frame, slot: str, tensor: Any) -> Any:
         key = TapKey(FORWARD, frame.info.name, frame.context.microbatch, frame.call, slot)
