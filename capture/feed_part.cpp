@@ -7,12 +7,6 @@
 namespace ttrace {
 namespace {
 
-Shape strides_of(const Shape& shape) {
-  Shape strides(shape.size(), 1);
-  for (std::size_t dim = shape.size(); dim-- > 1;) strides[dim - 1] = strides[dim] * shape[dim];
-  return strides;
-}
-
 std::uint64_t offset_of(const Shape& place, const Shape& strides) {
   std::uint64_t offset = 0;
   for (std::size_t dim = 0; dim < place.size(); ++dim) offset += place[dim] * strides[dim];
@@ -34,8 +28,8 @@ bool advance(Shape& row, const Shape& count) {
 std::vector<std::byte> cut_out(std::span<const std::byte> whole, const Part& part,
                                std::size_t element) {
   std::vector<std::byte> shard(element_count(part.shard) * element);
-  const Shape whole_strides = strides_of(part.whole);
-  const Shape shard_strides = strides_of(part.shard);
+  const Shape whole_strides = row_major(part.whole);
+  const Shape shard_strides = row_major(part.shard);
   for (const Piece& piece : part.pieces) {
     const Shape& count = piece.global.count;
     if (element_count(count) == 0) continue;
@@ -45,7 +39,7 @@ std::vector<std::byte> cut_out(std::span<const std::byte> whole, const Part& par
     const std::uint64_t from = offset_of(piece.global.start, whole_strides);
     const std::uint64_t to =
         box ? offset_of(piece.local_start, shard_strides) : piece.local_start.front();
-    const Shape packed = strides_of(count);
+    const Shape packed = row_major(count);
     Shape row(count.empty() ? 0 : count.size() - 1, 0);
     do {
       std::memcpy(shard.data() + (to + offset_of(row, box ? shard_strides : packed)) * element,

@@ -4,12 +4,6 @@
 
 namespace ttrace {
 
-Shape row_major(const Shape& shape) {
-  Shape strides(shape.size(), 1);
-  for (std::size_t dim = shape.size(); dim-- > 1;) strides[dim - 1] = strides[dim] * shape[dim];
-  return strides;
-}
-
 View view_in_shard(const Piece& piece, const Shape& local_shape, const Box& box) {
   const bool flat = piece.local_start.size() != box.start.size() ||
                     piece.local_start.size() != local_shape.size();

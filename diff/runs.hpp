@@ -15,8 +15,6 @@ struct View {
   Shape strides;
 };
 
-[[nodiscard]] Shape row_major(const Shape& shape);
-
 // Where `box`, which lies within the piece, is in the shard. A piece of a flattened shard (its
 // local start is one number, whatever the dimensions of shard and tensor) holds its box packed.
 [[nodiscard]] View view_in_shard(const Piece& piece, const Shape& local_shape, const Box& box);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collects the records of one iteration by key, over all ranks. A key that carries a micro-batch
 // carries its logical number from here on.
+#include <algorithm>
+
 #include "libttrace/microbatch_inputs.hpp"
 
 namespace ttrace {
@@ -11,10 +13,9 @@ SharedCoordinates at_turn(Coordinates where, const AxisPosition& part) {
   return where;
 }
 
-}  // namespace
-
-ShardGroups group_shards(const Trace& trace, std::int64_t iteration,
-                         const MicrobatchNumbers& numbers) {
+template <class Wanted>
+ShardGroups group_wanted(const Trace& trace, std::int64_t iteration,
+                         const MicrobatchNumbers& numbers, const Wanted& wanted) {
   ShardGroups groups;
   for (const auto& [rank, coordinates] : places_of_ranks(trace)) {
     const SharedCoordinates where(coordinates);
@@ -22,6 +23,7 @@ ShardGroups group_shards(const Trace& trace, std::int64_t iteration,
     const SegmentReader* segment = trace.segment(rank, iteration);
     if (segment == nullptr) continue;
     for (const Record& record : segment->records()) {
+      if (!wanted(record.key)) continue;
       Key key = record.key;
       Shard shard{rank, where, segment, &record};
       if (key.microbatch >= 0) {
@@ -39,6 +41,26 @@ ShardGroups group_shards(const Trace& trace, std::int64_t iteration,
     }
   }
   return groups;
+}
+
+}  // namespace
+
+ShardGroups group_shards(const Trace& trace, std::int64_t iteration,
+                         const MicrobatchNumbers& numbers) {
+  return group_wanted(trace, iteration, numbers, [](const Key&) { return true; });
+}
+
+ShardGroups group_parameters(const Trace& trace, std::int64_t iteration) {
+  return group_wanted(trace, iteration, {},
+                      [](const Key& key) { return key.phase == Phase::param; });
+}
+
+std::optional<std::int64_t> first_common_iteration(const Trace& reference, const Trace& candidate) {
+  const std::vector<std::int64_t> known = reference.iterations();
+  for (const std::int64_t iteration : candidate.iterations()) {
+    if (std::find(known.begin(), known.end(), iteration) != known.end()) return iteration;
+  }
+  return std::nullopt;
 }
 
 void leave_turns_open(const std::vector<Shard>& shards, Layout& layout) {

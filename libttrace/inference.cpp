@@ -249,10 +249,7 @@ class LayoutInference {
       const bool special = std::any_of(cuts.begin(), cuts.end(), [](const Cut& cut) {
         return cut.kind == CutKind::sections || cut.axis.find('/') != std::string::npos;
       });
-      auto& known = lessons_.cuts[extents];
-      if (special && std::find(known.begin(), known.end(), cuts) == known.end()) {
-        known.push_back(cuts);
-      }
+      if (special) lessons_.add(extents, cuts);
     }
   }
 

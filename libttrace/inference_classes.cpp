@@ -8,11 +8,6 @@
 namespace ttrace {
 namespace {
 
-bool is_number(std::string_view text) {
-  const auto digit = [](char letter) { return letter >= '0' && letter <= '9'; };
-  return !text.empty() && std::all_of(text.begin(), text.end(), digit);
-}
-
 // Axes some coordinates of which no rank of the trace has.
 std::vector<MeshAxis> incomplete_axes(const std::map<std::int32_t, Coordinates>& ranks) {
   std::map<std::string, std::set<std::uint64_t>> seen;
@@ -56,6 +51,11 @@ std::string class_name(const Key& key, const Shape& global, const std::vector<Sh
 }
 
 }  // namespace
+
+bool is_number(std::string_view text) {
+  const auto digit = [](char letter) { return letter >= '0' && letter <= '9'; };
+  return !text.empty() && std::all_of(text.begin(), text.end(), digit);
+}
 
 std::string starred(std::string_view module) {
   std::string stars;

@@ -13,6 +13,7 @@
 
 namespace ttrace {
 
+[[nodiscard]] bool is_number(std::string_view text);  // digits, at least one
 // Numeric components become stars: layers.3.mlp.linear_fc1 is layers.*.mlp.linear_fc1. Digits
 // inside a component stay, fc1 and fc2 are two classes.
 [[nodiscard]] std::string starred(std::string_view module);

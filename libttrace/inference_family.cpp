@@ -388,6 +388,19 @@ std::vector<Hypothesis> members_of(FamilyTier tier, const FamilyQuestion& questi
   return members;
 }
 
+std::vector<Hypothesis> exact_members(const FamilyQuestion& question, const CutLessons& lessons) {
+  std::vector<Hypothesis> members = members_of(FamilyTier::plain, question, lessons);
+  for (Hypothesis& more : members_of(FamilyTier::strided, question, lessons)) {
+    members.push_back(std::move(more));
+  }
+  return members;
+}
+
+void CutLessons::add(const Extents& extents, const std::vector<Cut>& known) {
+  std::vector<std::vector<Cut>>& all = cuts[extents];
+  if (std::find(all.begin(), all.end(), known) == all.end()) all.push_back(known);
+}
+
 std::string bracketed(const Shape& shape) {
   std::string text;
   for (const std::uint64_t extent : shape)

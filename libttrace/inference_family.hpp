@@ -37,6 +37,7 @@ struct CutLessons {
   using Extents = std::pair<std::uint64_t, std::uint64_t>;
   std::map<Extents, std::vector<std::vector<Cut>>> cuts;
   std::map<Extents, std::uint64_t> padded;  // to the extent that the ranks hold together
+  void add(const Extents& extents, const std::vector<Cut>& known);  // once
 };
 
 struct ShardSite {
@@ -81,6 +82,10 @@ struct Hypothesis {
 // The members of a tier that fit the shape, each index map once, simplest first.
 [[nodiscard]] std::vector<Hypothesis> members_of(FamilyTier tier, const FamilyQuestion& question,
                                                  const CutLessons& lessons);
+
+// Of the tiers that are tried on every tensor.
+[[nodiscard]] std::vector<Hypothesis> exact_members(const FamilyQuestion& question,
+                                                    const CutLessons& lessons);
 
 [[nodiscard]] std::string bracketed(const Shape& shape);  // "[2, 16]"
 

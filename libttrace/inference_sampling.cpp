@@ -10,12 +10,6 @@ namespace {
 constexpr std::uint64_t kRuns = 16;
 constexpr std::uint64_t kRunLength = 16;
 
-Shape row_major_strides(const Shape& shape) {
-  Shape strides(shape.size(), 1);
-  for (std::size_t dim = shape.size(); dim-- > 1;) strides[dim - 1] = strides[dim] * shape[dim];
-  return strides;
-}
-
 }  // namespace
 
 std::uint64_t next_random(std::uint64_t& state) {
@@ -73,10 +67,10 @@ void ElementReader::add_pieces(const PlacedShard& placed) {
     part.dtype = record.dtype;
     part.box = piece.global;
     if (piece.local_start.size() != tensor_.shape.size()) {  // of a flat range: packed
-      part.strides = row_major_strides(piece.global.count);
+      part.strides = row_major(piece.global.count);
       part.first = piece.local_start.at(0);
     } else {
-      part.strides = row_major_strides(record.shape);
+      part.strides = row_major(record.shape);
       for (std::size_t dim = 0; dim < part.strides.size(); ++dim) {
         part.first += piece.local_start[dim] * part.strides[dim];
       }

@@ -47,6 +47,11 @@ double typical_magnitude(const std::vector<Pair>& pairs) {
   return magnitudes.empty() ? 0 : median(magnitudes);
 }
 
+bool near(double held, double expected, double typical) {
+  const double size = std::max(std::abs(held), std::abs(expected));
+  return std::abs(held - expected) <= kTolerance * (size + kFloor * typical);
+}
+
 // The median of held / expected over the larger half of the reference's elements.
 double common_factor(const std::vector<Pair>& pairs, double typical) {
   std::vector<double> ratios;
@@ -211,10 +216,8 @@ void Ballot::mark_witness(const Witness& witness, Marks& marks) const {
   const double factor = witness.exact ? 1 : common_factor(pairs, typical);
   for (const Pair& pair : pairs) {
     const double expected = factor * pair.expected;
-    const double size = std::max(std::abs(pair.held), std::abs(expected));
-    const double allowed =
-        witness.exact ? 0 : kTolerance * (size + kFloor * std::abs(factor) * typical);
-    const bool agrees = std::abs(pair.held - expected) <= allowed;
+    const bool agrees = witness.exact ? pair.held == expected
+                                      : near(pair.held, expected, std::abs(factor) * typical);
     marks.samples[pair.sample] = agrees ? kAgrees : kDiffers;
   }
   count_witness(witness, marks);
@@ -271,8 +274,8 @@ void Ballot::add_sums(const Witness& witness, const std::vector<std::uint64_t>& 
   witness.reference->release();
 }
 
-double Ballot::fit_of_sums(const Hypothesis& hypothesis, const std::vector<MeshAxis>& axes) const {
-  const std::vector<std::uint64_t> indices = index_table(hypothesis);
+double Ballot::fit_of_sums(const std::vector<std::uint64_t>& indices,
+                           const std::vector<MeshAxis>& axes) const {
   std::uint64_t informative = 0;
   std::uint64_t agreements = 0;
   for (const Witness& witness : witnesses_) {
@@ -282,11 +285,7 @@ double Ballot::fit_of_sums(const Hypothesis& hypothesis, const std::vector<MeshA
     for (const auto& [held, expected] : sums) magnitudes.push_back(std::abs(expected));
     const double typical = magnitudes.empty() ? 0 : median(magnitudes);
     informative += sums.size();
-    for (const auto& [held, expected] : sums) {
-      const double size = std::max(std::abs(held), std::abs(expected));
-      const double allowed = kTolerance * (size + kFloor * typical);
-      agreements += std::abs(held - expected) <= allowed ? 1 : 0;
-    }
+    for (const auto& [held, expected] : sums) agreements += near(held, expected, typical) ? 1 : 0;
   }
   return informative == 0 ? 0 : static_cast<double>(agreements) / static_cast<double>(informative);
 }

@@ -45,10 +45,12 @@ class Ballot {
   // which they name different elements.
   [[nodiscard]] bool beats(const Marks& best, const Marks& other) const;
 
+  // By slot and position: the logical element that the hypothesis says it is.
+  [[nodiscard]] std::vector<std::uint64_t> index_table(const Hypothesis& hypothesis) const;
   // The share of sampled elements that agree with the sum over the ranks that differ only along
-  // `axes`, which the hypothesis does not cut over; not blind to a factor. 0 where no sample tells,
-  // or a rank of the sum is not in the observation.
-  [[nodiscard]] double fit_of_sums(const Hypothesis& hypothesis,
+  // `axes`, which the hypothesis of that index table does not cut over; not blind to a factor. 0
+  // where no sample tells, or a rank of the sum is not in the observation.
+  [[nodiscard]] double fit_of_sums(const std::vector<std::uint64_t>& indices,
                                    const std::vector<MeshAxis>& axes) const;
 
   [[nodiscard]] bool empty() const { return sample_count_ == 0; }
@@ -73,7 +75,6 @@ class Ballot {
     std::vector<Voice> voices;
   };
   std::size_t slot_for(const Shard& shard, std::uint64_t seed);
-  [[nodiscard]] std::vector<std::uint64_t> index_table(const Hypothesis& hypothesis) const;
   void mark_witness(const Witness& witness, Marks& marks) const;
   // Appends (sum, what the reference has there) of each sampled element of a complete sum.
   void add_sums(const Witness& witness, const std::vector<std::uint64_t>& indices,

@@ -21,19 +21,6 @@ bool cuts_over(const Layout& layout, const std::string& axis) {
   });
 }
 
-// All shards of the observed members: a sum needs every rank.
-std::vector<Observation> whole(const ClassOfTensors& tensors) {
-  std::vector<Observation> observations = observe(tensors);
-  for (Observation& observation : observations) {
-    for (const ClassMember& member : tensors.members) {
-      if (member.reference != observation.reference) continue;
-      observation.shards.clear();
-      for (const Shard& shard : *member.shards) observation.shards.push_back(&shard);
-    }
-  }
-  return observations;
-}
-
 std::vector<MeshAxis> chosen_of(const std::vector<MeshAxis>& axes, std::uint64_t choice) {
   std::vector<MeshAxis> chosen;
   for (std::size_t i = 0; i < axes.size(); ++i) {
@@ -48,13 +35,11 @@ void find_sum(const ClassOfTensors& tensors, const CutLessons& lessons, ClassVer
   if (tensors.declared || !verdict.varied || verdict.fit >= kPlain || verdict.standing.empty()) {
     return;
   }
-  const Ballot ballot(whole(tensors), seed_of(tensors.name));
-  std::vector<Hypothesis> hypotheses = members_of(FamilyTier::plain, tensors.question, lessons);
-  for (Hypothesis& more : members_of(FamilyTier::strided, tensors.question, lessons)) {
-    hypotheses.push_back(std::move(more));
-  }
+  // A sum needs every rank.
+  const Ballot ballot(on_all_ranks(tensors, observe(tensors)), seed_of(tensors.name));
   double best = kPlain;
-  for (const Hypothesis& hypothesis : hypotheses) {
+  for (const Hypothesis& hypothesis : exact_members(tensors.question, lessons)) {
+    const std::vector<std::uint64_t> indices = ballot.index_table(hypothesis);
     std::vector<MeshAxis> replicating;
     for (const MeshAxis& axis : tensors.question.mesh.axes) {
       if (!cuts_over(hypothesis.layout, axis.name)) replicating.push_back(axis);
@@ -62,7 +47,7 @@ void find_sum(const ClassOfTensors& tensors, const CutLessons& lessons, ClassVer
     if (replicating.size() > kMostAxes) continue;
     for (std::uint64_t choice = 1; choice < std::uint64_t{1} << replicating.size(); ++choice) {
       const std::vector<MeshAxis> axes = chosen_of(replicating, choice);
-      const double fit = ballot.fit_of_sums(hypothesis, axes);
+      const double fit = ballot.fit_of_sums(indices, axes);
       if (fit <= best) continue;
       best = fit;
       verdict.standing = {hypothesis};

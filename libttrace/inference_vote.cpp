@@ -92,14 +92,7 @@ void record_standing(const Contest& contest, ClassVerdict& verdict) {
 void record_fit(const ClassOfTensors& tensors, std::vector<Observation> observations,
                 ClassVerdict& verdict) {
   if (verdict.standing.empty()) return;
-  for (Observation& observation : observations) {
-    for (const ClassMember& member : tensors.members) {
-      if (member.reference != observation.reference) continue;
-      observation.shards.clear();
-      for (const Shard& shard : *member.shards) observation.shards.push_back(&shard);
-    }
-  }
-  const Ballot ballot(observations, seed_of(tensors.name));
+  const Ballot ballot(on_all_ranks(tensors, std::move(observations)), seed_of(tensors.name));
   const Marks marks = ballot.mark(verdict.standing.front());
   verdict.fit = marks.fit();
   verdict.informative = marks.informative;
@@ -197,6 +190,18 @@ std::vector<Observation> observe(const ClassOfTensors& tensors) {
     const ClassMember& member = *usable[i * usable.size() / count];
     observations.push_back(
         {member.reference, representative_shards(*member.shards, tensors.question.mesh)});
+  }
+  return observations;
+}
+
+std::vector<Observation> on_all_ranks(const ClassOfTensors& tensors,
+                                      std::vector<Observation> observations) {
+  for (Observation& observation : observations) {
+    for (const ClassMember& member : tensors.members) {
+      if (member.reference != observation.reference) continue;
+      observation.shards.clear();
+      for (const Shard& shard : *member.shards) observation.shards.push_back(&shard);
+    }
   }
   return observations;
 }

@@ -48,6 +48,10 @@ struct ClassVerdict {
 // At most 16 of the members that have bytes on both sides, spread over the class.
 [[nodiscard]] std::vector<Observation> observe(const ClassOfTensors& tensors);
 
+// These with the shards of every rank.
+[[nodiscard]] std::vector<Observation> on_all_ranks(const ClassOfTensors& tensors,
+                                                    std::vector<Observation> observations);
+
 [[nodiscard]] ClassVerdict decide(const ClassOfTensors& tensors, const CutLessons& lessons);
 
 // Where no layout explains a class of outputs: one under which the sums of what ranks hold do.

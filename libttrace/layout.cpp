@@ -210,6 +210,12 @@ std::uint64_t local_extent(const std::vector<Run>& runs) {
   return runs.empty() ? 0 : runs.back().local + runs.back().count;
 }
 
+Shape row_major(const Shape& shape) {
+  Shape strides(shape.size(), 1);
+  for (std::size_t dim = shape.size(); dim-- > 1;) strides[dim - 1] = strides[dim] * shape[dim];
+  return strides;
+}
+
 std::uint64_t volume(const Box& box) { return element_count(box.count); }
 
 std::optional<Box> intersection(const Box& left, const Box& right) {

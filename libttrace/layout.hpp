@@ -99,6 +99,8 @@ struct Box {
   Shape count;
   friend bool operator==(const Box&, const Box&) = default;
 };
+// Strides of a packed tensor in row-major order, in elements.
+[[nodiscard]] Shape row_major(const Shape& shape);
 [[nodiscard]] std::uint64_t volume(const Box& box);
 [[nodiscard]] std::optional<Box> intersection(const Box& left, const Box& right);
 [[nodiscard]] std::string to_string(const Box& box);  // "[0:8, 16:32]"

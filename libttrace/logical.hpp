@@ -80,6 +80,13 @@ struct MicrobatchMatch {
 [[nodiscard]] ShardGroups group_shards(const Trace& trace, std::int64_t iteration,
                                        const MicrobatchNumbers& numbers);
 
+// Phase param alone: values before the first forward pass, and masters.
+[[nodiscard]] ShardGroups group_parameters(const Trace& trace, std::int64_t iteration);
+
+// The first iteration that both have; there the two runs start alike.
+[[nodiscard]] std::optional<std::int64_t> first_common_iteration(const Trace& reference,
+                                                                 const Trace& candidate);
+
 // A program that declares a layout speaks of its mesh, not of turns that make up one micro-batch of
 // another run: says so in the layout's axes.
 void leave_turns_open(const std::vector<Shard>& shards, Layout& layout);

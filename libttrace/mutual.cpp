@@ -62,14 +62,6 @@ FamilyQuestion question_of(const std::vector<Shard>& shards, const Shape& global
   return question;
 }
 
-std::vector<Hypothesis> family_of(const FamilyQuestion& question, const CutLessons& lessons) {
-  std::vector<Hypothesis> members = members_of(FamilyTier::plain, question, lessons);
-  for (Hypothesis& more : members_of(FamilyTier::strided, question, lessons)) {
-    members.push_back(std::move(more));
-  }
-  return members;
-}
-
 // Both runs have the same cut, whatever it is: shards are compared rank by rank.
 bool cut_alike(const std::vector<Shard>& own, const std::vector<Shard>& theirs) {
   return std::equal(own.begin(), own.end(), theirs.begin(), theirs.end(),
@@ -87,10 +79,7 @@ void learn_cuts(const ShardGroups& groups, const LayoutDecisions& decisions, Cut
       const std::vector<Cut>& cuts = decision.layout.dims[dim];
       const bool special = std::any_of(
           cuts.begin(), cuts.end(), [](const Cut& cut) { return cut.kind == CutKind::sections; });
-      auto& known = lessons.cuts[{decision.global_shape[dim], local[dim]}];
-      if (special && std::find(known.begin(), known.end(), cuts) == known.end()) {
-        known.push_back(cuts);
-      }
+      if (special) lessons.add({decision.global_shape[dim], local[dim]}, cuts);
     }
   }
 }
@@ -160,7 +149,8 @@ class JointSearch {
     double best_fit = kFits;
     const RankMesh mesh = question_of(own, {}, parameter).mesh;
     for (const Shape& shape : logical_shapes(own.front().record->shape, mesh)) {
-      for (const Hypothesis& hypothesis : family_of(question_of(own, shape, parameter), lessons_)) {
+      for (const Hypothesis& hypothesis :
+           exact_members(question_of(own, shape, parameter), lessons_)) {
         const double fit = verdict_on(name, keys, hypothesis, own_groups, theirs).fit;
         const bool better =
             fit > best_fit || (best && fit == best_fit && simpler(hypothesis, *best));

@@ -18,6 +18,7 @@ namespace {
 constexpr std::size_t kRuns = 4;  // of neighbours that must be found, for each parameter
 constexpr std::uint64_t kRunLength = 8;
 constexpr std::size_t kParameters = 3;  // looked at, for each layer
+constexpr std::size_t kDigits = 9;      // of a number that counts something
 
 using Number = std::uint64_t;
 using Values = std::vector<const Shard*>;        // of one parameter, by rank
@@ -25,17 +26,12 @@ using Layer = std::map<std::string, Values>;     // by what follows the number: 
 using LayerList = std::map<Number, Layer>;       // by number
 using Lists = std::map<std::string, LayerList>;  // by what stands before the number
 
-bool is_number(const std::string& text) {
-  return !text.empty() && text.size() < 10 &&
-         text.find_first_not_of("0123456789") == std::string::npos;
-}
-
 // Adds the parameter to the list of its `depth`-th numeric component, if it has one.
 void add_to_list(const std::string& module, std::size_t depth, const Shard& shard, Lists& lists) {
   for (std::size_t begin = 0; begin < module.size();) {
     const std::size_t end = std::min(module.find('.', begin), module.size());
     const std::string component = module.substr(begin, end - begin);
-    if (is_number(component) && depth-- == 0) {
+    if (is_number(component) && component.size() <= kDigits && depth-- == 0) {
       lists[module.substr(0, begin)][std::stoull(component)][module.substr(end)].push_back(&shard);
       return;
     }
@@ -134,16 +130,6 @@ std::map<Number, Number> match(const LayerList& own, const LayerList& reference)
   return moved ? numbers : std::map<Number, Number>{};
 }
 
-// The parameters of one iteration that are recorded by value.
-ShardGroups parameters_of(const Trace& trace, std::int64_t iteration) {
-  ShardGroups groups = group_shards(trace, iteration, {});
-  for (auto at = groups.begin(); at != groups.end();) {
-    const bool value = at->first.phase == Phase::param && at->first.slot == "value";
-    at = value ? std::next(at) : groups.erase(at);
-  }
-  return groups;
-}
-
 class Numbering {
  public:
   Numbering(const ShardGroups& reference, const ShardGroups& candidate)
@@ -154,10 +140,12 @@ class Numbering {
     for (const std::size_t depth : {0, 1}) {
       Lists known;
       for (const auto& [key, shards] : reference_) {
+        if (key.slot != "value") continue;
         for (const Shard& shard : shards) add_to_list(key.module, depth, shard, known);
       }
       std::map<std::int32_t, Lists> held;
       for (const auto& [key, shards] : candidate_) {
+        if (key.slot != "value") continue;
         for (const Shard& shard : shards) {
           add_to_list(key.module, depth, shard, held[shard.rank]);
         }
@@ -202,13 +190,9 @@ std::string ModuleNames::logical(const std::string& module) const {
 }
 
 RankNames find_numbers(const Trace& reference, const Trace& candidate) {
-  const std::vector<std::int64_t> known = reference.iterations();
-  for (const std::int64_t iteration : candidate.iterations()) {
-    if (std::find(known.begin(), known.end(), iteration) == known.end()) continue;
-    return Numbering(parameters_of(reference, iteration), parameters_of(candidate, iteration))
-        .find();
-  }
-  return {};
+  const auto start = first_common_iteration(reference, candidate);
+  if (!start) return {};
+  return Numbering(group_parameters(reference, *start), group_parameters(candidate, *start)).find();
 }
 
 ShardGroups renamed(ShardGroups groups, const RankNames& names) {

@@ -11,13 +11,6 @@
 namespace ttrace {
 namespace {
 
-// Row-major strides in elements.
-Shape strides_of(const Shape& shape) {
-  Shape strides(shape.size(), 1);
-  for (std::size_t dim = shape.size(); dim-- > 1;) strides[dim - 1] = strides[dim] * shape[dim];
-  return strides;
-}
-
 // How one piece lies in its shard: element `index` of the piece is at base + sum(index * strides).
 struct Source {
   std::uint64_t base = 0;
@@ -27,9 +20,9 @@ struct Source {
 Source source_of(const Piece& piece, const Shape& local_shape) {
   const std::size_t ndim = piece.global.start.size();
   if (piece.local_start.size() != ndim) {  // of a flat range: contiguous
-    return {piece.local_start[0], strides_of(piece.global.count)};
+    return {piece.local_start[0], row_major(piece.global.count)};
   }
-  Source source{0, strides_of(local_shape)};
+  Source source{0, row_major(local_shape)};
   for (std::size_t dim = 0; dim < ndim; ++dim) {
     source.base += piece.local_start[dim] * source.strides[dim];
   }
@@ -45,7 +38,7 @@ struct Touched {
 class BoxReader {
  public:
   BoxReader(const Box& box, std::size_t element, std::byte* out)
-      : box_(box), strides_(strides_of(box.count)), element_(element), out_(out) {}
+      : box_(box), strides_(row_major(box.count)), element_(element), out_(out) {}
 
   void read(const PlacedShard& placed) {
     std::span<const std::byte> bytes;

@@ -2,30 +2,14 @@
 // See start.hpp.
 #include "libttrace/start.hpp"
 
-#include <algorithm>
-
 namespace ttrace {
-namespace {
-
-ShardGroups parameters_of(const Trace& trace, std::int64_t iteration) {
-  ShardGroups groups = group_shards(trace, iteration, {});
-  std::erase_if(groups, [](const auto& group) { return group.first.phase != Phase::param; });
-  return groups;
-}
-
-}  // namespace
-
 StartParameters::StartParameters(const Trace& reference, const Trace& candidate,
                                  std::int64_t iteration, const RankNames& names) {
-  const std::vector<std::int64_t> known = reference.iterations();
-  for (const std::int64_t own : candidate.iterations()) {
-    if (std::find(known.begin(), known.end(), own) == known.end()) continue;
-    if (own == iteration) return;
-    start_ = own;
-    reference_ = parameters_of(reference, own);
-    candidate_ = renamed(parameters_of(candidate, own), names);
-    return;
-  }
+  start_ = first_common_iteration(reference, candidate);
+  if (start_ == iteration) start_.reset();
+  if (!start_) return;
+  reference_ = group_parameters(reference, *start_);
+  candidate_ = renamed(group_parameters(candidate, *start_), names);
 }
 
 Assembled StartParameters::assemble(const MicrobatchNumbers& numbers,
