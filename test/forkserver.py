@@ -20,10 +20,11 @@ class Server:
 
     def __init__(self):
         self._socket = ""
+        self._process = None
 
     def command(self):
         """What to write for `python3` in a command."""
-        if not self._socket:
+        if self._process is None or self._process.poll() is not None:
             self._start()
         return [sys.executable, "-S", "-E", os.path.abspath(__file__), "run", self._socket]
 
@@ -36,8 +37,10 @@ class Server:
         self._socket = os.path.join(folder.name, "socket")
         process = subprocess.Popen(
             [sys.executable, __file__, "serve", self._socket], stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+            stdout=subprocess.PIPE, text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"})
         process.stdout.readline()
+        self._process = process
 
         def stop():
             process.kill()

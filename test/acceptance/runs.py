@@ -8,7 +8,6 @@ TTRACE_BUILD names the Meson build directory. Everything goes into one temporary
 import json
 import os
 import pathlib
-import subprocess
 import sys
 import tempfile
 import unittest
@@ -16,6 +15,7 @@ import unittest
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(SOURCE / "test"))
 import forkserver  # noqa: E402
+import limited  # noqa: E402
 
 BUILD = pathlib.Path(os.environ["TTRACE_BUILD"])
 TOOLS = BUILD / "tools"
@@ -23,14 +23,13 @@ LIMIT_SECONDS = 240
 
 
 def environment():
-    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
 
 
 def run(command, expected=0):
     """Runs a command, shows its output when the exit code is not the expected one."""
     command = [str(word) for word in command]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment(),
-                          timeout=LIMIT_SECONDS, cwd=SOURCE)
+    done = limited.run(command, LIMIT_SECONDS, env=environment(), cwd=SOURCE)
     if expected is not None and done.returncode != expected:
         raise AssertionError(
             f"{' '.join(command)}\nexit code {done.returncode}, expected {expected}\n"

@@ -9,7 +9,6 @@ import json
 import os
 import pathlib
 import shutil
-import subprocess
 import sys
 import tempfile
 import unittest
@@ -22,11 +21,12 @@ SOURCE = HERE.parents[1]
 PROGRAMS = HERE / "programs"
 sys.path.insert(0, str(SOURCE / "test"))
 import forkserver  # noqa: E402
+import limited  # noqa: E402
 
 AGENT = SOURCE / "capture" / "python"
 BUILD = pathlib.Path(os.environ.get("TTRACE_BUILD", SOURCE / "build"))
 CAPTURE = BUILD / "tools" / "ttrace-capture"
-LIMIT_SECONDS = 600  # a machine may be busy; nothing waits on purpose
+LIMIT_SECONDS = 200  # a machine may be busy; nothing waits on purpose
 
 PHASES = ["param", "forward", "recompute", "backward", "grad", "step", "comm"]
 KINDS = ["full", "stats", "hash"]
@@ -140,13 +140,13 @@ class CaptureTest(unittest.TestCase):
     @classmethod
     def environment(cls, **more):
         return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1",
-                "TORCH_NCCL_ENABLE_MONITORING": "0", **more}
+                "PYTHONFAULTHANDLER": "1", "TORCH_NCCL_ENABLE_MONITORING": "0", **more}
 
     @classmethod
     def run_command(cls, command, expected=0, **environment):
         words = [str(word) for word in command]
-        done = subprocess.run(words, capture_output=True, text=True, cwd=cls.scratch,
-                              env=cls.environment(**environment), timeout=LIMIT_SECONDS)
+        done = limited.run(words, LIMIT_SECONDS, cwd=cls.scratch,
+                           env=cls.environment(**environment))
         if expected is not None and done.returncode != expected:
             raise AssertionError(f"{' '.join(words)}\nexit code {done.returncode}, expected "
                                  f"{expected}\n--- stdout\n{done.stdout[-4000:]}\n--- stderr\n"
