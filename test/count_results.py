@@ -2,7 +2,8 @@
 """Prints "N passed, N failed[, N skipped]" from Meson's test logs (one JSON object a line a test).
 
 Exits 1 when anything failed or nothing ran: a log that is missing or empty is a failure, because a
-build that broke must never look like a green run.
+build that broke must never look like a green run. Runs that hung and were repeated (limited.py) are
+printed, too.
 """
 import json
 import sys
@@ -26,6 +27,9 @@ def main(paths: list[str]) -> int:
             else:
                 failed += 1
                 print(f"failed: {test['name']} ({test['result']}, exit {test['returncode']})")
+        hung = path.with_name("hung.txt")
+        if hung.exists():
+            print(f"hung once, and were run again:\n{hung.read_text()}")
     print(f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
     return 1 if failed or not passed else 0
 

@@ -20,11 +20,10 @@ class Server:
 
     def __init__(self):
         self._socket = ""
-        self._process = None
 
     def command(self):
         """What to write for `python3` in a command."""
-        if self._process is None or self._process.poll() is not None:
+        if not self._socket:
             self._start()
         return [sys.executable, "-S", "-E", os.path.abspath(__file__), "run", self._socket]
 
@@ -40,7 +39,6 @@ class Server:
             stdout=subprocess.PIPE, text=True,
             env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"})
         process.stdout.readline()
-        self._process = process
 
         def stop():
             process.kill()

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """subprocess.run for tests whose programs start others: a run that hangs must say where.
 
-When the time is up, every process below this one is listed and aborted (Pythons print their stacks
+When the time is up, every process that takes part is listed and aborted (Pythons print their stacks
 then, if PYTHONFAULTHANDLER is set), so that the pipes close and the test fails with that text
-instead of waiting for grandchildren until somebody kills it.
+instead of waiting for grandchildren until somebody kills it. A run that may be repeated is, once:
+the launcher or gloo may be what hung. It is kept for the summary of the tests all the same, so that
+nobody takes it for a run without trouble.
 """
 import os
 import pathlib
@@ -28,12 +30,13 @@ def _parents():
     return parents
 
 
-def below(ancestor):
-    """The processes that `ancestor` started, and theirs, the oldest first."""
-    parents, found = _parents(), [ancestor]
+def started_by(command):
+    """`command`'s process and all below this one but its other children: a server stays."""
+    parents, found = _parents(), [os.getpid()]
     for process in found:
         found.extend(child for child, parent in parents.items() if parent == process)
-    return found[1:]
+    return [process for process in found[1:]
+            if process == command or parents[process] != os.getpid()]
 
 
 def _describe(process):
@@ -56,6 +59,24 @@ def _signal(processes, number):
             pass
 
 
+def _keep(trouble):
+    """Adds to the file that count_results.py prints."""
+    logs = pathlib.Path(os.environ["TTRACE_BUILD"]) / "meson-logs"
+    logs.mkdir(exist_ok=True)
+    with open(logs / "hung.txt", "a") as file:
+        file.write(f"{trouble}\n")
+
+
+def run_again_if_it_hangs(command, seconds, clear, **how):
+    """run(), and once more after clear() when it was overdue."""
+    try:
+        return run(command, seconds, **how)
+    except Overdue as trouble:
+        _keep(trouble)
+        clear()
+    return run(command, seconds, **how)
+
+
 def run(command, seconds, **how):
     """subprocess.run(command, capture_output=True, text=True, **how); Overdue after `seconds`."""
     words = [str(word) for word in command]
@@ -65,11 +86,11 @@ def run(command, seconds, **how):
             output, errors = process.communicate(timeout=seconds)
             return subprocess.CompletedProcess(words, process.returncode, output, errors)
         except subprocess.TimeoutExpired:
-            started = below(os.getpid())
+            started = started_by(process.pid)
             listed = "\n".join(map(_describe, started))
             _signal(started, signal.SIGABRT)
             time.sleep(3)  # for the stacks to be written
-            _signal(started + below(os.getpid()), signal.SIGKILL)
+            _signal(started + started_by(process.pid), signal.SIGKILL)
             output, errors = process.communicate()
     raise Overdue(f"{' '.join(words)}\nhas not ended after {seconds} s; running were\n{listed}\n"
                   f"--- stdout\n{output[-4000:]}\n--- stderr\n{errors[-12000:]}")

@@ -20,7 +20,7 @@ logs=()
 # decides, and a build that broke leaves no log, which counts as one.
 run_tests() {
   local tree=$1; shift
-  rm -f "$tree/meson-logs/testlog.json"
+  rm -f "$tree/meson-logs/testlog.json" "$tree/meson-logs/hung.txt"
   meson test -C "$tree" --print-errorlogs --num-processes 2 "$@" || true
   logs+=("$tree/meson-logs/testlog.json")
 }

@@ -8,6 +8,7 @@ TTRACE_BUILD names the Meson build directory. Everything goes into one temporary
 import json
 import os
 import pathlib
+import shutil
 import sys
 import tempfile
 import unittest
@@ -26,10 +27,10 @@ def environment():
     return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
 
 
-def run(command, expected=0):
+def run(command, expected=0, clear=lambda: None):
     """Runs a command, shows its output when the exit code is not the expected one."""
     command = [str(word) for word in command]
-    done = limited.run(command, LIMIT_SECONDS, env=environment(), cwd=SOURCE)
+    done = limited.run_again_if_it_hangs(command, LIMIT_SECONDS, clear, env=environment(), cwd=SOURCE)
     if expected is not None and done.returncode != expected:
         raise AssertionError(
             f"{' '.join(command)}\nexit code {done.returncode}, expected {expected}\n"
@@ -75,7 +76,7 @@ class Runs(unittest.TestCase):
     def capture(cls, name, command, options=()):
         """Captures into traces/NAME and returns what the program printed."""
         return run([TOOLS / "ttrace-capture", "-q", "-o", cls.traces / name, *options, "--",
-                    *command]).stdout
+                    *command], clear=lambda: shutil.rmtree(cls.traces / name)).stdout
 
     def diff(self, reference, candidate, expected, options=()):
         """The JSON report of ttrace-diff, after checking its exit code."""

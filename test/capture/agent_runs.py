@@ -143,10 +143,10 @@ class CaptureTest(unittest.TestCase):
                 "PYTHONFAULTHANDLER": "1", "TORCH_NCCL_ENABLE_MONITORING": "0", **more}
 
     @classmethod
-    def run_command(cls, command, expected=0, **environment):
+    def run_command(cls, command, expected=0, clear=lambda: None, **environment):
         words = [str(word) for word in command]
-        done = limited.run(words, LIMIT_SECONDS, cwd=cls.scratch,
-                           env=cls.environment(**environment))
+        done = limited.run_again_if_it_hangs(words, LIMIT_SECONDS, clear, cwd=cls.scratch,
+                                             env=cls.environment(**environment))
         if expected is not None and done.returncode != expected:
             raise AssertionError(f"{' '.join(words)}\nexit code {done.returncode}, expected "
                                  f"{expected}\n--- stdout\n{done.stdout[-4000:]}\n--- stderr\n"
@@ -159,7 +159,8 @@ class CaptureTest(unittest.TestCase):
         """Traces a program into scratch/name; (the trace, the finished process)."""
         command = [CAPTURE, "-o", cls.scratch / name, *options, "--",
                    *(launcher or forked(ranks)), PROGRAMS / program, *arguments]
-        done = cls.run_command(command, expected, **environment)
+        done = cls.run_command(command, expected, lambda: shutil.rmtree(cls.scratch / name),
+                               **environment)
         return Trace(cls.scratch / name), done
 
     def assert_same_bits(self, recorded, truth, key=""):

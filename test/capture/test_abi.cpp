@@ -86,7 +86,7 @@ TEST_CASE("scalars, empty tensors, aliases and statistics keep their meaning") {
   const Record& alias = reader.records().at(14);
   CHECK(alias.alias_of == 12);
   CHECK(alias.flags == kFlagRootInput);
-  CHECK(alias.raw_name == "module.alias");
+  CHECK(raw_name_of(alias) == "module.alias");
   CHECK(alias.hash == scalar.hash);
   CHECK(reader.layouts().at(static_cast<std::size_t>(alias.layout)).find("program") !=
         std::string::npos);

@@ -111,11 +111,11 @@ TEST_CASE("all fields of a record and of the segment come back") {
   REQUIRE(reader.records().size() == 4);
   const Record& first = reader.records()[0];
   CHECK(first.key == record.key);
-  CHECK(first.raw_name == "module.a/b.0");
+  CHECK(raw_name_of(first) == "module.a/b.0");
   CHECK(first.flags == record.flags);
   CHECK(first.alias_of == kNotAlias);
-  CHECK(reader.records()[1].raw_name == "w");  // the same as the module
-  REQUIRE(reader.layouts().size() == 2);       // each distinct text once
+  CHECK(raw_name_of(reader.records()[1]) == "w");  // the same as the module
+  REQUIRE(reader.layouts().size() == 2);           // each distinct text once
   CHECK(reader.layouts()[static_cast<std::size_t>(first.layout)] == layout);
   CHECK(reader.records()[2].layout == first.layout);
   CHECK(reader.records()[3].layout == kNoLayout);
