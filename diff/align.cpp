@@ -27,7 +27,7 @@ LogicalTensor one_after_another(const LogicalTensor& tensor) {
   for (const PlacedShard& shard : tensor.shards) {
     const std::uint64_t count = element_count(shard.shard.record->shape);
     flat.shards.push_back({shard.shard, {}, false});
-    if (count > 0) flat.shards.back().pieces.push_back({{0}, {{total}, {count}}});
+    if (count > 0) flat.shards.back().pieces = std::vector<Piece>{{{0}, {{total}, {count}}}};
     total += count;
   }
   flat.shape = {total};
@@ -43,12 +43,13 @@ LogicalTensor without_padding(const LogicalTensor& tensor, const Shape& shape) {
   part.shape = shape;
   const Box wanted{Shape(shape.size(), 0), shape};
   for (PlacedShard& placed : part.shards) {
-    for (Piece& piece : placed.pieces) {
+    std::vector<Piece> kept;
+    for (const Piece& piece : placed.pieces) {
       if (piece.local_start.size() != shape.size()) return tensor;
       const auto common = intersection(piece.global, wanted);
-      piece.global.count = common ? common->count : Shape(shape.size(), 0);
+      if (common && volume(*common) > 0) kept.push_back({piece.local_start, *common});
     }
-    std::erase_if(placed.pieces, [](const Piece& piece) { return volume(piece.global) == 0; });
+    placed.pieces = std::move(kept);
   }
   return part;
 }

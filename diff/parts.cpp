@@ -6,21 +6,14 @@
 
 namespace ttrace {
 
-bool same_pieces(const std::vector<Piece>& left, const std::vector<Piece>& right) {
-  return std::equal(left.begin(), left.end(), right.begin(), right.end(),
-                    [](const Piece& one, const Piece& other) {
-                      return one.local_start == other.local_start && one.global == other.global;
-                    });
-}
-
 std::vector<Source> sources_of(const LogicalTensor& tensor) {
   std::vector<Source> sources;
   for (const PlacedShard& shard : tensor.shards) {
     if (shard.copy || shard.pieces.empty()) continue;
     if (!tensor.layout.partial.empty()) {
-      const auto same_place = std::find_if(
-          sources.begin(), sources.end(),
-          [&](const Source& known) { return same_pieces(known.pieces(), shard.pieces); });
+      const auto same_place =
+          std::find_if(sources.begin(), sources.end(),
+                       [&](const Source& known) { return known.pieces() == shard.pieces; });
       if (same_place != sources.end()) {
         same_place->shards.push_back(&shard);
         continue;
@@ -37,7 +30,7 @@ std::vector<Source> odd_copies_of(const LogicalTensor& tensor) {
   for (const PlacedShard& copy : tensor.shards) {
     if (!copy.copy) continue;
     for (const PlacedShard& original : tensor.shards) {
-      if (original.copy || !same_pieces(original.pieces, copy.pieces)) continue;
+      if (original.copy || original.pieces != copy.pieces) continue;
       if (original.shard.record->hash != copy.shard.record->hash) odd.push_back({{&copy}});
       break;
     }
@@ -51,7 +44,7 @@ bool equal_by_hash(const Source& reference, const Source& candidate) {
   const Record& right = *candidate.first().shard.record;
   // No writer leaves the hash out, but 0 would be what such a record has: it proves nothing.
   return left.hash != Hash128{} && left.hash == right.hash && left.dtype == right.dtype &&
-         left.shape == right.shape && same_pieces(reference.pieces(), candidate.pieces());
+         left.shape == right.shape && reference.pieces() == candidate.pieces();
 }
 
 RecordKind kept_of(const LogicalTensor& tensor) {

@@ -13,7 +13,7 @@ struct Source {
   std::vector<const PlacedShard*> shards;  // at least one; all with the same pieces
 
   [[nodiscard]] const PlacedShard& first() const { return *shards.front(); }
-  [[nodiscard]] const std::vector<Piece>& pieces() const { return shards.front()->pieces; }
+  [[nodiscard]] const SharedPieces& pieces() const { return shards.front()->pieces; }
 };
 
 // Every element of the tensor is in exactly one source, if its placement is proved. Copies and
@@ -22,8 +22,6 @@ struct Source {
 
 // Copies that are not bit-equal to the shard they copy.
 [[nodiscard]] std::vector<Source> odd_copies_of(const LogicalTensor& tensor);
-
-[[nodiscard]] bool same_pieces(const std::vector<Piece>& left, const std::vector<Piece>& right);
 
 // Both are one shard with the same pieces, shape, type and hash.
 [[nodiscard]] bool equal_by_hash(const Source& reference, const Source& candidate);

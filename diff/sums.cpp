@@ -25,7 +25,7 @@ std::vector<std::vector<const PlacedShard*>> places_of(const LogicalTensor& tens
   std::vector<std::vector<const PlacedShard*>> places;
   for (const PlacedShard& shard : tensor.shards) {
     const auto found = std::find_if(places.begin(), places.end(), [&](const auto& place) {
-      return same_pieces(place.front()->pieces, shard.pieces);
+      return place.front()->pieces == shard.pieces;
     });
     if (found == places.end()) {
       places.push_back({&shard});
@@ -95,7 +95,7 @@ void mark_copies(LogicalTensor& sum) {
         std::any_of(sum.shards.begin(), sum.shards.begin() + static_cast<std::ptrdiff_t>(i),
                     [&](const PlacedShard& earlier) {
                       return coords_on(sum.layout.partial, earlier.shard.where) == own &&
-                             same_pieces(earlier.pieces, shard.pieces);
+                             earlier.pieces == shard.pieces;
                     });
   }
 }

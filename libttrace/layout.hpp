@@ -118,6 +118,7 @@ void measure_ragged(Layout& layout, const std::vector<std::pair<Coordinates, Sha
 struct Piece {
   Shape local_start;
   Box global;
+  friend bool operator==(const Piece&, const Piece&) = default;
 };
 
 // The pieces of the shard of `local_shape` that the rank at `where` holds. With flat ranges the

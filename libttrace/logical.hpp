@@ -130,9 +130,34 @@ struct Inference {
 
 // ---- placement ----
 
+// The pieces of a shard; shards that are cut alike share them (piece_pool.hpp).
+class SharedPieces {
+ public:
+  SharedPieces() = default;
+  SharedPieces(std::vector<Piece> pieces)
+      : pieces_(std::make_shared<const std::vector<Piece>>(std::move(pieces))) {}
+  operator const std::vector<Piece>&() const { return get(); }
+  [[nodiscard]] const std::vector<Piece>& get() const {
+    static const std::vector<Piece> kNone;
+    return pieces_ ? *pieces_ : kNone;
+  }
+  [[nodiscard]] std::vector<Piece>::const_iterator begin() const { return get().begin(); }
+  [[nodiscard]] std::vector<Piece>::const_iterator end() const { return get().end(); }
+  [[nodiscard]] std::size_t size() const { return get().size(); }
+  [[nodiscard]] bool empty() const { return get().empty(); }
+  [[nodiscard]] const Piece& front() const { return get().front(); }
+  [[nodiscard]] const Piece& operator[](std::size_t at) const { return get()[at]; }
+  friend bool operator==(const SharedPieces& left, const SharedPieces& right) {
+    return left.pieces_ == right.pieces_ || left.get() == right.get();
+  }
+
+ private:
+  std::shared_ptr<const std::vector<Piece>> pieces_;
+};
+
 struct PlacedShard {
   Shard shard;
-  std::vector<Piece> pieces;
+  SharedPieces pieces;
   bool copy = false;  // holds exactly the elements of an earlier shard (a replica)
 };
 

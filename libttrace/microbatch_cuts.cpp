@@ -17,7 +17,7 @@ LogicalTensor whole_tensor(const Shard& shard) {
   tensor.shape = shard.record->shape;
   tensor.layout.dims.resize(tensor.shape.size());
   Piece piece{Shape(tensor.shape.size(), 0), {Shape(tensor.shape.size(), 0), tensor.shape}};
-  tensor.shards.push_back({shard, {std::move(piece)}, false});
+  tensor.shards.push_back({shard, std::vector<Piece>{std::move(piece)}, false});
   return tensor;
 }
 

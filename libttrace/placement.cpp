@@ -7,6 +7,7 @@
 
 #include "libttrace/core/trouble.hpp"
 #include "libttrace/logical.hpp"
+#include "libttrace/piece_pool.hpp"
 #include "libttrace/proof.hpp"
 
 namespace ttrace {
@@ -41,14 +42,14 @@ std::optional<FlatRange> flat_range_of(const Shard& shard, const Layout& layout)
 }
 
 // False, with a problem, when the layout cannot be the layout of some shards.
-bool place(LogicalTensor& tensor) {
+bool place(LogicalTensor& tensor, PiecePool& pool) {
   std::map<std::string, std::vector<std::int32_t>> refusals;
   Layout layout = tensor.layout;
   for (PlacedShard& placed : tensor.shards) {
     try {
       layout.flat = flat_range_of(placed.shard, tensor.layout);
-      placed.pieces =
-          pieces_of(layout, tensor.shape, placed.shard.record->shape, placed.shard.where);
+      placed.pieces = pool.keep(
+          pieces_of(layout, tensor.shape, placed.shard.record->shape, placed.shard.where));
     } catch (const Trouble& trouble) {
       refusals[trouble.what()].push_back(placed.shard.rank);
     }
@@ -165,8 +166,10 @@ void prove_placed(LogicalTensor& tensor) {
   prove_coverage(tensor);
 }
 
-LogicalTensor place_shards(const Key& key, const std::vector<Shard>& shards,
-                           const LayoutDecision& decision) {
+namespace {
+
+LogicalTensor place_in(PiecePool& pool, const Key& key, const std::vector<Shard>& shards,
+                       const LayoutDecision& decision) {
   LogicalTensor tensor;
   tensor.key = key;
   tensor.shape = decision.global_shape;
@@ -178,9 +181,17 @@ LogicalTensor place_shards(const Key& key, const std::vector<Shard>& shards,
     add_problem(tensor, FindingKind::layout_unknown, decision.reason);
     return tensor;
   }
-  if (!place(tensor)) return tensor;  // what is not placed is no hole
+  if (!place(tensor, pool)) return tensor;  // what is not placed is no hole
   prove_placed(tensor);
   return tensor;
+}
+
+}  // namespace
+
+LogicalTensor place_shards(const Key& key, const std::vector<Shard>& shards,
+                           const LayoutDecision& decision) {
+  PiecePool pool;
+  return place_in(pool, key, shards, decision);
 }
 
 void prove(LogicalTensor& tensor) {
@@ -193,11 +204,12 @@ LogicalTensors place_all(const ShardGroups& groups, const LayoutDecisions& decis
   undecided.known = false;
   undecided.reason = "no layout was decided";
   LogicalTensors tensors;
+  PiecePool pool;
   for (const auto& [key, shards] : groups) {
     const auto found = decisions.find(key);
     tensors.emplace_hint(
         tensors.end(), key,
-        place_shards(key, shards, found == decisions.end() ? undecided : found->second));
+        place_in(pool, key, shards, found == decisions.end() ? undecided : found->second));
   }
   return tensors;
 }

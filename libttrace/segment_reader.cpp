@@ -49,7 +49,7 @@ class RowChecker {
     record.key.module = name(row.module, "module");
     record.key.call = row.call;
     record.key.slot = name(row.slot, "slot");
-    record.raw_name = row.raw_name == -1 ? record.key.module : name(row.raw_name, "raw_name");
+    if (row.raw_name != -1) record.raw_name = name(row.raw_name, "raw_name");
     const std::optional<DType> dtype = dtype_from_code(row.dtype);
     if (!dtype) fail("unknown dtype; a newer ttrace wrote it");
     record.dtype = *dtype;

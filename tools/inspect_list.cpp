@@ -182,7 +182,7 @@ Json shard_json(const Shard& shard) {
   const Record& record = *shard.record;
   Json json = {{"rank", shard.rank},          {"dtype", name_of(record.dtype)},
                {"shape", record.shape},       {"kind", kind_name(record.kind)},
-               {"sequence", record.sequence}, {"raw_name", record.raw_name},
+               {"sequence", record.sequence}, {"raw_name", raw_name_of(record)},
                {"flags", record.flags},       {"hash", hash_text(record.hash)}};
   if (record.alias_of != kNotAlias) {
     const Record& target = shard.segment->records().at(static_cast<std::size_t>(record.alias_of));

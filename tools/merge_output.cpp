@@ -55,7 +55,7 @@ Record merged_record(const LogicalTensor& tensor) {
   record.dtype = tensor.dtype;
   record.shape = tensor.shape;
   record.bytes = element_count(tensor.shape) * size_of(tensor.dtype);
-  record.raw_name = tensor.shards.front().shard.record->raw_name;
+  record.raw_name = raw_name_of(*tensor.shards.front().shard.record);
   std::uint32_t any = 0;
   std::uint32_t all = ~std::uint32_t{0};
   for (const PlacedShard& placed : tensor.shards) {

@@ -70,7 +70,12 @@ struct Record {
   std::uint64_t offset = 0;  // of the payload in the file; meaningful for kind full, not alias
   Hash128 hash;              // XXH3-128 of the packed bytes (an alias row repeats its target's)
   Statistics statistics;
-  std::string raw_name;  // the module's or parameter's name as the program spells it
+  std::string raw_name;  // see raw_name_of; empty where it is the key's module, as it mostly is
 };
+
+// The module's or parameter's name as the program spells it.
+[[nodiscard]] inline const std::string& raw_name_of(const Record& record) {
+  return record.raw_name.empty() ? record.key.module : record.raw_name;
+}
 
 }  // namespace ttrace
