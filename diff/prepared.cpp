@@ -52,6 +52,8 @@ void prepare(Prepared& prepared, const Trace& reference, const Trace& candidate,
   right.groups = renamed(group_shards(candidate, iteration, match.candidate), prepared.names);
   leave_out_handovers(left.groups, right.groups);
   leave_out_handovers(right.groups, left.groups);
+  count_calls_over_stages(left.groups, right.groups);
+  count_calls_over_stages(right.groups, left.groups);
   // Rules speak of the candidate; a reference of several ranks is cut, too.
   const bool cut = reference.ranks().size() > 1 || !match.reference.parts.empty();
   left.layouts = declared_layouts(left.groups, cut ? rules : std::vector<LayoutRule>{});

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <set>
 #include <string>
+#include <tuple>
+#include <utility>
 
 namespace ttrace {
 namespace {
@@ -23,6 +25,83 @@ Modules parameters_by_rank(const ShardGroups& groups) {
     for (const Shard& shard : shards) modules[shard.rank].insert(key.module);
   }
   return modules;
+}
+
+// ---- calls ----
+
+using Place = std::tuple<std::int32_t, Phase, std::string>;  // micro-batch, phase, module
+using CallsOfRanks = std::map<std::int32_t, std::uint32_t>;  // how often each rank calls it
+using CallsByPlace = std::map<Place, CallsOfRanks>;
+
+Place place_of(const Key& key) { return {key.microbatch, key.phase, key.module}; }
+
+// Of modules that some rank calls more than once.
+CallsByPlace repeated_calls(const ShardGroups& groups) {
+  CallsByPlace calls;
+  for (const auto& [key, shards] : groups) {
+    if (key.call == 0) continue;
+    for (const Shard& shard : shards) {
+      std::uint32_t& most = calls[place_of(key)][shard.rank];
+      most = std::max(most, key.call + 1);
+    }
+  }
+  return calls;
+}
+
+CallsByPlace calls_of(const ShardGroups& groups, const CallsByPlace& places) {
+  CallsByPlace calls;
+  for (const auto& [key, shards] : groups) {
+    const Place place = place_of(key);
+    if (!places.contains(place)) continue;
+    for (const Shard& shard : shards) {
+      std::uint32_t& most = calls[place][shard.rank];
+      most = std::max(most, key.call + 1);
+    }
+  }
+  return calls;
+}
+
+// How many calls of other stages come before those of each rank; empty unless stages, in the order
+// of their ranks, call it `wanted` times in all.
+CallsOfRanks calls_before(const CallsOfRanks& calls, std::uint32_t wanted, const Modules& modules) {
+  std::vector<std::pair<std::set<std::string>, std::uint32_t>> stages;
+  std::map<std::int32_t, std::size_t> stage_of;
+  for (const auto& [rank, count] : calls) {
+    const auto own = modules.find(rank);
+    if (own == modules.end()) return {};
+    auto stage = std::find_if(stages.begin(), stages.end(),
+                              [&](const auto& known) { return known.first == own->second; });
+    if (stage == stages.end()) stage = stages.insert(stages.end(), {own->second, count});
+    if (stage->second != count) return {};
+    stage_of[rank] = static_cast<std::size_t>(stage - stages.begin());
+  }
+  std::vector<std::uint32_t> before;
+  std::uint32_t all = 0;
+  for (const auto& [parameters, count] : stages) {
+    before.push_back(all);
+    all += count;
+  }
+  CallsOfRanks offsets;
+  if (stages.size() < 2 || all != wanted) return offsets;
+  for (const auto& [rank, stage] : stage_of) offsets[rank] = before[stage];
+  return offsets;
+}
+
+std::map<Place, CallsOfRanks> find_offsets(const ShardGroups& reference,
+                                           const ShardGroups& candidate) {
+  std::map<Place, CallsOfRanks> offsets;
+  const CallsByPlace wanted = repeated_calls(reference);
+  if (wanted.empty()) return offsets;
+  const Modules modules = parameters_by_rank(candidate);
+  for (const auto& [place, calls] : calls_of(candidate, wanted)) {
+    const CallsOfRanks& theirs = wanted.at(place);
+    const auto most = std::max_element(
+        theirs.begin(), theirs.end(),
+        [](const auto& left, const auto& right) { return left.second < right.second; });
+    CallsOfRanks found = calls_before(calls, most->second, modules);
+    if (!found.empty()) offsets.emplace(place, std::move(found));
+  }
+  return offsets;
 }
 
 }  // namespace
@@ -49,6 +128,24 @@ void leave_out_handovers(const ShardGroups& reference, ShardGroups& candidate) {
                                 }),
                  shards.end());
   }
+}
+
+void count_calls_over_stages(const ShardGroups& reference, ShardGroups& candidate) {
+  const std::map<Place, CallsOfRanks> offsets = find_offsets(reference, candidate);
+  if (offsets.empty()) return;
+  ShardGroups moved;
+  for (auto& [key, shards] : candidate) {
+    const auto found = offsets.find(place_of(key));
+    if (found == offsets.end()) continue;
+    for (Shard& shard : shards) {
+      Key counted = key;
+      counted.call += found->second.at(shard.rank);
+      moved[counted].push_back(std::move(shard));
+    }
+    shards.clear();
+  }
+  for (auto& [key, shards] : moved) candidate[key] = std::move(shards);
+  std::erase_if(candidate, [](const auto& group) { return group.second.empty(); });
 }
 
 }  // namespace ttrace

@@ -1,16 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// What pipeline stages hand to each other. To the model on a stage it is an input or an output; to
-// the whole model it is neither.
+// What a run in pipeline stages records otherwise than one that holds the whole model.
 #pragma once
 
 #include "libttrace/logical.hpp"
 
 namespace ttrace {
 
-// Removes shards of the root module that are of another kind (type class or number of dimensions)
-// than the reference's tensor of that key, where other ranks have that kind and the rank holds
-// other parameters than they do. What was handed on stays recorded as the tensor that some module
-// returned.
+// What stages hand to each other is an input or an output to the model on a stage; to the whole
+// model it is neither. Removes shards of the root module that are of another kind (type class or
+// number of dimensions) than the reference's tensor of that key, where other ranks have that kind
+// and the rank holds other parameters than they do. What was handed on stays recorded as the tensor
+// that some module returned.
 void leave_out_handovers(const ShardGroups& reference, ShardGroups& candidate);
+
+// A module of which several stages hold a copy (an embedding that an extra head needs, too) is
+// called on each of them, and each counts from 0. Where no rank calls it as often as the
+// reference does, but stages together do, their calls are counted on in the order of their ranks.
+// Stages are ranks of different parameters.
+void count_calls_over_stages(const ShardGroups& reference, ShardGroups& candidate);
 
 }  // namespace ttrace

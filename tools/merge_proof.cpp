@@ -112,6 +112,7 @@ MergedIteration merge_iteration(const Trace& trace, const Trace* like, std::int6
     merged.names = find_numbers(*like, trace);
     ShardGroups groups = renamed(group_shards(trace, iteration, match.candidate), merged.names);
     leave_out_handovers(theirs, groups);
+    count_calls_over_stages(theirs, groups);
     const StartParameters start(*like, trace, iteration, merged.names);
     Assembled assembled = start.assemble(match.candidate, rules, reference, groups);
     merged.decisions = std::move(assembled.decisions);

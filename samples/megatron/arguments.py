@@ -49,7 +49,10 @@ def _add_model(group) -> None:
     group.add_argument("--kv-heads", type=int, help="fewer than heads: grouped-query attention")
     group.add_argument("--ffn-hidden", type=int, help="default: 4 x hidden")
     group.add_argument("--seq", type=int, default=32)
-    group.add_argument("--vocab", type=int, default=128, help="never padded")
+    group.add_argument("--vocab", type=int, default=128)
+    group.add_argument("--pad-vocab", type=int, metavar="N",
+                       help="pad the vocabulary to a multiple of N x tp (default: not at all)")
+    group.add_argument("--mtp", type=int, metavar="N", help="predict N tokens more than the next")
     group.add_argument("--swiglu", action="store_true")
     group.add_argument("--rope", action="store_true", help="default: learned positions")
     group.add_argument("--rmsnorm", action="store_true")
@@ -85,6 +88,8 @@ def _fill_in(args: argparse.Namespace) -> str:
     world = int(os.environ.get("WORLD_SIZE", "1"))
     args.dp = args.dp or max(1, world // (args.tp * args.pp * args.cp))
     args.kv_heads = args.kv_heads or args.heads
+    multiple = (args.pad_vocab or 1) * (args.tp if args.pad_vocab else 1)
+    args.padded_vocab = -(-args.vocab // multiple) * multiple
     ranks = args.tp * args.pp * args.cp * args.dp
     if world != ranks:
         sizes = f"tp {args.tp} x pp {args.pp} x cp {args.cp} x dp {args.dp}"
@@ -94,8 +99,8 @@ def _fill_in(args: argparse.Namespace) -> str:
 
 def _check_layout(args: argparse.Namespace) -> str:
     stages = args.pp * args.vpp
-    if args.vocab % args.tp:
-        return f"--vocab {args.vocab} is not divisible by --tp {args.tp}"
+    if args.padded_vocab % args.tp:
+        return f"--vocab {args.vocab} is not divisible by --tp {args.tp} (see --pad-vocab)"
     if args.layers % stages and args.bug != "pipeline-rounding":
         return f"--layers {args.layers} is not divisible by --pp {args.pp} x --vpp {args.vpp}"
     if args.vpp > 1 and args.pp == 1:
@@ -106,6 +111,9 @@ def _check_layout(args: argparse.Namespace) -> str:
         return "--overlap-ring needs --sp and excludes --fp8"
     if args.cp > 1 and args.seq % (2 * args.cp):
         return f"--seq {args.seq} is not divisible by 2 x --cp {args.cp}"
+    if args.mtp and args.pp > 1 and not args.untie:
+        # Megatron then gives the last stage two weights of the output layer and trains one.
+        return "--mtp with --pp needs --untie"
     if args.experts and args.tp > 1 and args.ep == 1:
         # Megatron then leaves each tensor parallel rank's expert gradients unreduced.
         return "--experts with --tp needs --ep of at least 2"

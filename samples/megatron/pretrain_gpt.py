@@ -29,7 +29,10 @@ from megatron.core.distributed import (  # noqa: E402
 )
 from megatron.core.enums import ModelType  # noqa: E402
 from megatron.core.models.gpt import GPTModel  # noqa: E402
-from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec  # noqa: E402
+from megatron.core.models.gpt.gpt_layer_specs import (  # noqa: E402
+    get_gpt_layer_local_spec,
+    get_gpt_mtp_block_spec,
+)
 from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer  # noqa: E402
 from megatron.core.pipeline_parallel import get_forward_backward_func  # noqa: E402
 from megatron.core.transformer import TransformerConfig  # noqa: E402
@@ -118,6 +121,7 @@ def transformer_config(args: argparse.Namespace) -> TransformerConfig:
         masked_softmax_fusion=False,
         persist_layer_norm=False,
         calculate_per_token_loss=args.per_token_loss,
+        mtp_num_layers=args.mtp,
         **recompute,
         **experts,
     )
@@ -143,16 +147,21 @@ def build_model(args: argparse.Namespace, config: TransformerConfig) -> list:
     for index in range(args.vpp):
         vp_stage = index if args.vpp > 1 else None
         stage = dict(ignore_virtual=False, vp_stage=vp_stage)
+        spec = layer_spec(args, config)
+        more = {}
+        if args.mtp:
+            more["mtp_block_spec"] = get_gpt_mtp_block_spec(config, spec, False, vp_stage=vp_stage)
         model = GPTModel(
             config,
-            layer_spec(args, config),
-            vocab_size=args.vocab,
+            spec,
+            vocab_size=args.padded_vocab,
             max_sequence_length=args.seq,
             pre_process=mpu.is_pipeline_first_stage(**stage),
             post_process=mpu.is_pipeline_last_stage(**stage),
             share_embeddings_and_output_weights=not args.untie,
             position_embedding_type="rope" if args.rope else "learned_absolute",
             vp_stage=vp_stage,
+            **more,
         )
         model.model_type = ModelType.encoder_or_decoder
         for parameter in model.parameters():
@@ -216,10 +225,10 @@ def micro_batches(args: argparse.Namespace):
             yield context.own_part(batch, args.seq)
 
 
-def get_batch(data_iterator) -> dict:
-    """The first stage needs tokens, the last one labels; others see neither."""
+def get_batch(data_iterator, more_tokens: bool) -> dict:
+    """The first stage needs tokens, the last one labels (and tokens, to predict more of them)."""
     batch = next(data_iterator)
-    if not mpu.is_pipeline_first_stage():
+    if not (mpu.is_pipeline_first_stage() or more_tokens and mpu.is_pipeline_last_stage()):
         batch["tokens"] = batch["position_ids"] = None
     if not mpu.is_pipeline_last_stage():
         batch["labels"] = batch["loss_mask"] = None
@@ -227,7 +236,7 @@ def get_batch(data_iterator) -> dict:
 
 
 def forward_step(data_iterator, model):
-    batch = get_batch(data_iterator)
+    batch = get_batch(data_iterator, bool(model.config.mtp_num_layers))
     output = model(
         batch["tokens"], batch["position_ids"], batch["attention_mask"], labels=batch["labels"]
     )

@@ -32,6 +32,9 @@ MODELS = {
     "flash": (["--flash"], {"cp2": (2, ["--cp", "2"])}),
     "experts": (["--experts", "4"], {"tp2-sp-ep2": (2, ["--tp", "2", "--sp", "--ep", "2"]),
                                      "dp2-ep2": (2, ["--dp", "2", "--ep", "2"])}),
+    "mtp": (LLAMA + ["--mtp", "1"], {"pp2": (2, ["--pp", "2"]),
+                                     "tp2-sp": (2, ["--tp", "2", "--sp"])}),
+    "padded": (["--vocab", "100", "--pad-vocab", "64"], {"tp2": (2, ["--tp", "2"])}),
     "per-token-loss": (["--per-token-loss"], {"dp2": (2, ["--dp", "2"])}),
     # Short: a value that round-off pushes over the middle between two FP8 codes is no round-off.
     "fp8": (["--fp8", "--layers", "2", "--global-batch-size", "1"],

@@ -150,4 +150,35 @@ TEST_CASE("what stages hand to each other is left out, another kind from equal r
   CHECK(held.at(key_of(input)).size() == (stages ? 1 : 2));
 }
 
+TEST_CASE("calls of a module that two stages hold are counted over both, in their order") {
+  const bool stages = GENERATE(true, false);
+  const std::uint32_t calls = GENERATE(2u, 3u);  // of the reference
+  const std::string output = "it0/mb0/forward/embedding";
+  Runs runs = four_layers({{"pp", 2}});
+  for (std::uint32_t call = 0; call < calls; ++call) {
+    const std::string key = output + (call == 0 ? "" : "#" + std::to_string(call)) + "/output.0";
+    runs.reference.add(0, field(key), random_tensor({4, 8}, call));
+  }
+  for (std::int32_t rank = 0; rank < 2; ++rank) {
+    runs.candidate.add(rank, field(output + "/output.0"),
+                       random_tensor({4, 8}, static_cast<unsigned>(rank)));
+    const int layer = stages ? 2 * rank : 0;
+    add_layer(runs.candidate, rank, layer, weights_of(layer));
+  }
+  (void)runs.find();
+  const MicrobatchNumbers numbers{{{0, 0}, 0}, {{1, 0}, 0}};
+  ShardGroups held = group_shards(*runs.held, 0, numbers);
+  count_calls_over_stages(group_shards(*runs.known, 0, numbers), held);
+  const std::vector<Shard>& first = held.at(key_of(output + "/output.0"));
+  // Ranks of the same layers are no stages, and a call that no stage made stays missing.
+  if (!stages || calls == 3) {
+    CHECK(first.size() == 2);
+    return;
+  }
+  REQUIRE(first.size() == 1);
+  CHECK(first[0].rank == 0);
+  REQUIRE(held.at(key_of(output + "#1/output.0")).size() == 1);
+  CHECK(held.at(key_of(output + "#1/output.0"))[0].rank == 1);
+}
+
 }  // namespace ttrace::testing
