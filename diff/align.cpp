@@ -172,7 +172,8 @@ class Aligner {
       candidate = one_after_another(candidate);
       note = "the layout is unknown and the same on both sides; compared rank by rank";
     }
-    if (reference.shape != candidate.shape && is_padded(key)) {
+    const bool padded = reference.shape != candidate.shape && is_padded(key);
+    if (padded) {
       note = "the candidate's is filled up from " + text(reference.shape) + " to " +
              text(candidate.shape) + "; what was added is not compared";
       candidate = without_padding(candidate, reference.shape);
@@ -186,7 +187,7 @@ class Aligner {
                  std::string(name_of(candidate.dtype)) + " instead of " +
                      std::string(name_of(reference.dtype)));
     }
-    result_.pairs.push_back({key, &reference, &candidate, kNoPair, std::move(note)});
+    result_.pairs.push_back({key, &reference, &candidate, kNoPair, std::move(note), padded});
   }
 
   bool is_padded(const Key& key) const {

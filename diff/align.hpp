@@ -23,7 +23,8 @@ struct Pair {
   const LogicalTensor* candidate = nullptr;
   // The pair with the same storage on both sides: its result is this one's, too.
   std::size_t same_as = kNoPair;
-  std::string note;  // how it came to be a pair, where that is not plain
+  std::string note;     // how it came to be a pair, where that is not plain
+  bool padded = false;  // the candidate had more, filled up in one dimension
 };
 
 // Expected, but captured by neither side, or left out by the candidate with a good reason.

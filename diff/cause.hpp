@@ -46,6 +46,9 @@ using Causes = std::vector<Cause>;
 [[nodiscard]] std::optional<Cause> find_factor(const Suspect& suspect);
 [[nodiscard]] std::optional<Cause> find_share(const Suspect& suspect);
 
+// Computed from an activation that is padded otherwise than the reference's.
+[[nodiscard]] std::optional<Cause> find_padding(const Suspect& suspect);
+
 // Ranks that hold addends: their sum or mean is the reference (cause_origin.cpp).
 [[nodiscard]] std::optional<Cause> find_missing_reduction(const Suspect& suspect);
 // The value of another micro-batch, iteration, stage or block.

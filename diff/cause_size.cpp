@@ -204,4 +204,21 @@ std::optional<Cause> find_share(const Suspect& suspect) {
   return std::nullopt;
 }
 
+std::optional<Cause> find_padding(const Suspect& suspect) {
+  const Pair& pair = *suspect.pair;
+  if (pair.key.phase != Phase::forward || pair.padded) return std::nullopt;
+  const auto sequence = [](const Pair& of) {
+    return of.reference->shards[0].shard.record->sequence;
+  };
+  for (const Pair& other : suspect.all->alignment->pairs) {
+    const bool before = other.key.phase == Phase::forward &&
+                        other.key.microbatch == pair.key.microbatch &&
+                        sequence(other) < sequence(pair);
+    if (!other.padded || !before) continue;
+    return Cause{"the padding takes part in it: pad both runs alike, or mask what was added",
+                 other.key.module + "/" + other.key.slot + ": " + other.note, true};
+  }
+  return std::nullopt;
+}
+
 }  // namespace ttrace

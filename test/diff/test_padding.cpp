@@ -59,4 +59,39 @@ TEST_CASE("rows that were added are not compared, all others are") {
   CHECK(finding.kind == FindingKind::over_limit);
 }
 
+TEST_CASE("an error behind padded logits may be the padding's") {
+  testing::TraceBuilder left("reference.trace"), right("candidate.trace");
+  left.mesh({});
+  right.mesh({{"tp", 2}});
+  const auto add = [&](const std::string& key, const Tensor& whole, std::size_t dim) {
+    left.add(0, field(key), whole);
+    Tensor filled = testing::random_tensor(
+        {dim == 0 ? 48 : whole.shape[0], dim == 1 ? 48 : whole.shape[1]}, 77);
+    for (std::uint64_t row = 0; row < whole.shape[0]; ++row) {
+      for (std::uint64_t column = 0; column < whole.shape[1]; ++column) {
+        filled.values[row * filled.shape[1] + column] = whole.values[row * whole.shape[1] + column];
+      }
+    }
+    for (std::int32_t rank = 0; rank < 2; ++rank) {
+      right.add(rank, field(key), testing::part(filled, dim, static_cast<std::uint64_t>(rank), 2));
+    }
+  };
+  add("it0/param/words.weight/value", random_tensor({45, 8}, 1), 0);
+  add("it0/mb0/forward/words/output.0", random_tensor({6, 45}, 2), 1);
+  const std::string loss = "it0/mb0/forward/@root/output.0";
+  left.add(0, field(loss), random_tensor({6}, 3));
+  for (std::int32_t rank = 0; rank < 2; ++rank) right.add(rank, field(loss), random_tensor({6}, 4));
+  CompareOptions options;
+  options.limits = [](const Alignment& alignment, const Flow& flow) {
+    return bound_limits(alignment, flow, std::nullopt);
+  };
+  const Trace left_trace = left.write(), right_trace = right.write();
+  const Report report = compare(left_trace, right_trace, *make_cpu_backend(), options);
+  REQUIRE(!report.findings.empty());
+  CHECK(to_string(report.findings[0].finding.key) == loss);
+  REQUIRE(!report.findings[0].causes.empty());
+  CHECK(report.findings[0].causes[0].what.find("padding") != std::string::npos);
+  CHECK(report.findings[0].causes[0].guess);
+}
+
 }  // namespace ttrace
