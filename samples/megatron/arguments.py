@@ -32,6 +32,9 @@ def _add_layout(group) -> None:
     group.add_argument("--cp", type=int, default=1, help="context parallel size")
     group.add_argument("--dp", type=int, help="data parallel size; default: what is left")
     group.add_argument("--ep", type=int, default=1, help="expert parallel size, of tp x dp")
+    group.add_argument("--etp", type=int, default=1, help="tensor parallel size of experts")
+    group.add_argument("--dispatcher", choices=("allgather", "alltoall"), default="allgather",
+                       help="how tokens travel to experts")
     group.add_argument("--sp", action="store_true", help="sequence parallelism")
     group.add_argument("--overlap-ring", action="store_true",
                        help="with --sp: gradients of row-parallel outputs travel chunk by chunk")
@@ -114,9 +117,9 @@ def _check_layout(args: argparse.Namespace) -> str:
     if args.mtp and args.pp > 1 and not args.untie:
         # Megatron then gives the last stage two weights of the output layer and trains one.
         return "--mtp with --pp needs --untie"
-    if args.experts and args.tp > 1 and args.ep == 1:
+    if args.experts and args.tp > 1 and args.ep == 1 and args.etp == 1:
         # Megatron then leaves each tensor parallel rank's expert gradients unreduced.
-        return "--experts with --tp needs --ep of at least 2"
+        return "--experts with --tp needs --ep or --etp of at least 2"
     if args.experts and (args.cp > 1 or args.fp8):
         return "--experts with --cp or --fp8 is not supported"
     if args.amp and (args.sp or args.recompute or args.flash or args.fp8):

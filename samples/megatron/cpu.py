@@ -8,6 +8,7 @@ is still Megatron's own schedule, data parallelism and optimizer. Call prepare_t
 first import of Megatron and prepare_megatron() after it.
 """
 
+import contextlib
 import functools
 import os
 import warnings
@@ -37,6 +38,23 @@ def _stub_cuda() -> None:
     # Megatron saves and restores the state of the GPU's generator around dropout and recompute.
     # Nothing draws from it here: every random number comes from the CPU's generator.
     cuda.get_rng_state = lambda *_, **__: torch.zeros(0, dtype=torch.uint8)
+    # The dispatcher of experts' tokens copies sizes on a stream of its own. Here all is one stream.
+    only = _Stream()
+    cuda.Stream = cuda.current_stream = lambda *_, **__: only
+    cuda.stream = lambda *_, **__: contextlib.nullcontext()
+
+
+class _Stream:
+    """Of a machine that does everything in order: its events have happened when they are asked."""
+
+    def wait_stream(self, _) -> None:
+        pass
+
+    def record_event(self) -> "_Stream":
+        return self
+
+    def synchronize(self) -> None:
+        pass
 
 
 def _on_cpu(factory):
@@ -97,7 +115,7 @@ def _asked_of_cpu(function):
 def prepare_megatron() -> None:
     from megatron.core.tensor_parallel import random
     from megatron.core.transformer import module
-    from megatron.core.transformer.moe import moe_utils
+    from megatron.core.transformer.moe import moe_utils, token_dispatcher
     from megatron.core.transformer.torch_norm import WrappedTorchNorm
 
     # isinstance() with torch.cuda.FloatTensor raises where CUDA is not compiled in.
@@ -109,6 +127,12 @@ def prepare_megatron() -> None:
     WrappedTorchNorm.__new__ = staticmethod(_norm)
     # The MoE router names this function of TransformerEngine even where it is not installed.
     moe_utils.te_general_gemm = None
+    token_dispatcher.maybe_move_tensor_to_cpu = _already_on_cpu
+
+
+def _already_on_cpu(tensor, as_numpy: bool = False, **_):
+    """Sizes of pieces, which gloo takes as numbers only."""
+    return tensor.numpy() if as_numpy and torch.is_tensor(tensor) else tensor
 
 
 def _norm(_, config, hidden_size: int, eps: float = 1e-5, **__) -> torch.nn.Module:

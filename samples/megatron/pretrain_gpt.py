@@ -60,7 +60,7 @@ def initialize(args: argparse.Namespace) -> None:
         virtual_pipeline_model_parallel_size=args.vpp if args.vpp > 1 else None,
         context_parallel_size=args.cp,
         expert_model_parallel_size=args.ep,
-        expert_tensor_parallel_size=1 if args.experts else None,
+        expert_tensor_parallel_size=args.etp if args.experts else None,
         create_gloo_process_groups=False,
     )
     seed = args.seed + 100 * mpu.get_pipeline_model_parallel_rank()
@@ -88,9 +88,9 @@ def transformer_config(args: argparse.Namespace) -> TransformerConfig:
             moe_router_topk=2,
             moe_router_load_balancing_type="aux_loss",
             moe_aux_loss_coeff=1e-2,
-            moe_token_dispatcher_type="allgather",
+            moe_token_dispatcher_type=args.dispatcher,
             expert_model_parallel_size=args.ep,
-            expert_tensor_parallel_size=1,
+            expert_tensor_parallel_size=args.etp,
         )
     return TransformerConfig(
         num_layers=args.layers,
