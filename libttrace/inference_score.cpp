@@ -274,6 +274,15 @@ void Ballot::add_sums(const Witness& witness, const std::vector<std::uint64_t>& 
   witness.reference->release();
 }
 
+std::uint64_t agreements_of(const std::vector<std::pair<double, double>>& pairs) {
+  std::vector<double> magnitudes;
+  for (const auto& [held, expected] : pairs) magnitudes.push_back(std::abs(expected));
+  const double typical = magnitudes.empty() ? 0 : median(magnitudes);
+  std::uint64_t agreements = 0;
+  for (const auto& [held, expected] : pairs) agreements += near(held, expected, typical) ? 1 : 0;
+  return agreements;
+}
+
 double Ballot::fit_of_sums(const std::vector<std::uint64_t>& indices,
                            const std::vector<MeshAxis>& axes) const {
   std::uint64_t informative = 0;
@@ -281,11 +290,8 @@ double Ballot::fit_of_sums(const std::vector<std::uint64_t>& indices,
   for (const Witness& witness : witnesses_) {
     std::vector<std::pair<double, double>> sums;
     add_sums(witness, indices, axes, sums);
-    std::vector<double> magnitudes;
-    for (const auto& [held, expected] : sums) magnitudes.push_back(std::abs(expected));
-    const double typical = magnitudes.empty() ? 0 : median(magnitudes);
     informative += sums.size();
-    for (const auto& [held, expected] : sums) agreements += near(held, expected, typical) ? 1 : 0;
+    agreements += agreements_of(sums);
   }
   return informative == 0 ? 0 : static_cast<double>(agreements) / static_cast<double>(informative);
 }

@@ -36,6 +36,9 @@ struct Marks {
   [[nodiscard]] double fit() const;
 };
 
+// How many pairs (what ranks hold, what the reference has there) agree, no factor allowed.
+[[nodiscard]] std::uint64_t agreements_of(const std::vector<std::pair<double, double>>& pairs);
+
 class Ballot {
  public:
   Ballot(const std::vector<Observation>& observations, std::uint64_t seed);

@@ -13,14 +13,6 @@ namespace {
 constexpr double kPlain = 0.9;  // a layout without a sum that explains this much needs none
 constexpr std::size_t kMostAxes = 4;
 
-bool cuts_over(const Layout& layout, const std::string& axis) {
-  return std::any_of(layout.dims.begin(), layout.dims.end(), [&axis](const auto& cuts) {
-    return std::any_of(cuts.begin(), cuts.end(), [&axis](const Cut& cut) {
-      return cut.axis == axis || cut.axis.rfind(axis + "/", 0) == 0;
-    });
-  });
-}
-
 std::vector<MeshAxis> chosen_of(const std::vector<MeshAxis>& axes, std::uint64_t choice) {
   std::vector<MeshAxis> chosen;
   for (std::size_t i = 0; i < axes.size(); ++i) {

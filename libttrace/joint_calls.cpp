@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "libttrace/inference_classes.hpp"
+#include "libttrace/joint_content.hpp"
 #include "libttrace/joint_parts.hpp"
 #include "libttrace/proof.hpp"
 #include "libttrace/shape_fit.hpp"
@@ -38,6 +39,7 @@ class JointFinder {
     patterns_ = joint_patterns(places_);
     if (!routing_.empty()) axes_ = joint_axes(places_);
     axes_.insert(axes_.begin(), "");
+    mesh_axes_ = mesh_axes(places_);
     for (const Class& keys : classes()) {
       if (std::all_of(keys.begin(), keys.end(), [this](const Key& key) { return fits(key); })) {
         continue;
@@ -135,30 +137,24 @@ class JointFinder {
                        [](const auto& turn) { return turn.second.size() > 1; });
   }
 
-  // The first dimension in which shards have not the reference's extent.
-  [[nodiscard]] std::optional<std::size_t> ragged_dim(const Class& keys) const {
+  [[nodiscard]] std::optional<JointDims> dims_of(const Class& keys) const {
+    std::vector<std::pair<const Shard*, const LogicalTensor*>> shards;
     for (const Key& key : keys) {
       const LogicalTensor* reference = sizes_.reference_of(key);
       if (reference == nullptr) continue;
-      for (const Shard& shard : candidate_.at(key)) {
-        const Shape& local = shard.record->shape;
-        if (local.size() != reference->shape.size()) return std::nullopt;
-        for (std::size_t dim = 0; dim < local.size(); ++dim) {
-          if (local[dim] != reference->shape[dim]) return dim;
-        }
-      }
+      for (const Shard& shard : candidate_.at(key)) shards.emplace_back(&shard, reference);
     }
-    return std::nullopt;
+    return joint_dims(shards);
   }
 
   bool take_joint(const Class& keys) {
-    const std::optional<std::size_t> dim = ragged_dim(keys);
-    if (!dim || !several_at_once()) return false;
+    const std::optional<JointDims> dims = dims_of(keys);
+    if (!dims || !several_at_once()) return false;
     const std::vector<JointCall> calls = calls_of(keys);
     for (JointPattern& pattern : patterns_) {
       for (const std::string& axis : axes_) {
         pattern.axis = axis;
-        if (!try_pattern(calls, *dim, pattern)) continue;
+        if (!try_pattern(calls, *dims, pattern)) continue;
         taken_.insert(keys.begin(), keys.end());
         return true;
       }
@@ -166,41 +162,75 @@ class JointFinder {
     return false;
   }
 
-  // Every call must be explained, or have its rows from a routing that differs.
-  bool try_pattern(const std::vector<JointCall>& calls, std::size_t dim,
-                   const JointPattern& pattern) {
-    JointParts all;
-    std::vector<JointCall> unexplained;
+  // A pattern that explains all sizes of a class.
+  struct Trial {
+    JointParts parts;
+    std::vector<JointCall> unexplained;  // their rows have a routing that differs
+    Layout layout;
+  };
+
+  // Sizes decide. What they leave open content does; where it does not, what agrees most stands,
+  // and the comparison says what is wrong.
+  bool try_pattern(const std::vector<JointCall>& calls, const JointDims& dims,
+                   JointPattern& pattern) {
+    std::optional<Trial> chosen;
+    double best = 0;
+    std::vector<std::optional<JointCut>> cuts;
+    if (!dims.cut) cuts.emplace_back();
+    for (const auto& [axis, size] : dims.cut ? mesh_axes_ : MeshAxes()) {
+      if (size == dims.shares) cuts.push_back(JointCut{*dims.cut, axis});
+    }
+    for (const std::optional<JointCut>& cut : cuts) {
+      pattern.cut = cut;
+      std::optional<Trial> trial = try_sizes(calls, dims.rows, pattern);
+      if (!trial) continue;
+      const double share = find_addends(sizes_, trial->parts, mesh_axes_, trial->layout);
+      if (chosen && share <= best) continue;
+      chosen = std::move(trial);
+      best = share;
+    }
+    pattern.cut.reset();
+    if (!chosen) return false;
+    for (auto& [key, list] : chosen->parts) accept(key, std::move(list), chosen->layout);
+    excuse_all(chosen->unexplained);
+    return true;
+  }
+
+  [[nodiscard]] std::optional<Trial> try_sizes(const std::vector<JointCall>& calls, std::size_t dim,
+                                               const JointPattern& pattern) const {
+    Trial trial;
     bool joint = false;
     for (const JointCall& call : calls) {
       std::optional<JointParts> parts = sizes_.take_apart(call, dim, pattern);
       if (!parts) {
-        if (!routed_elsewhere(call)) return false;
-        unexplained.push_back(call);
+        if (!routed_elsewhere(call)) return std::nullopt;
+        trial.unexplained.push_back(call);
         continue;
       }
       for (const Shard& shard : call.shards) {
         joint = joint || sizes_.together(shard.rank, call.key.microbatch, pattern).size() > 1;
       }
       for (auto& [key, list] : *parts) {
-        std::vector<PlacedShard>& known = all[key];
+        std::vector<PlacedShard>& known = trial.parts[key];
         known.insert(known.end(), list.begin(), list.end());
       }
     }
-    if (!joint) return false;
-    for (auto& [key, list] : all) accept(key, std::move(list), dim, pattern.axis);
-    excuse_all(unexplained);
-    return true;
+    if (!joint) return std::nullopt;
+    trial.layout.dims.resize(calls.front().shards.front().record->shape.size());
+    trial.layout.source = "inferred";
+    if (!pattern.axis.empty()) {
+      trial.layout.dims[dim] = {{pattern.axis, CutKind::ragged, 1, {}}};
+    }
+    if (pattern.cut)
+      trial.layout.dims[pattern.cut->dim] = {{pattern.cut->axis, CutKind::shard, 1, {}}};
+    return trial;
   }
 
-  void accept(const Key& key, std::vector<PlacedShard> parts, std::size_t dim,
-              const std::string& axis) {
+  void accept(const Key& key, std::vector<PlacedShard> parts, const Layout& layout) {
     LayoutDecision& decision = result_.decisions[key];
     decision.parts = true;
     decision.global_shape = sizes_.reference_of(key)->shape;
-    decision.layout.dims.resize(decision.global_shape.size());
-    decision.layout.source = "inferred";
-    if (!axis.empty()) decision.layout.dims[dim] = {{axis, CutKind::ragged, 1, {}}};
+    decision.layout = layout;
     decision.reason = "parts of calls for several micro-batches";
     for (const PlacedShard& placed : parts) result_.groups[key].push_back(placed.shard);
     LogicalTensor& tensor = result_.tensors[key];
@@ -287,6 +317,7 @@ class JointFinder {
   std::map<std::int32_t, Coordinates> places_;
   std::vector<JointPattern> patterns_;
   std::vector<std::string> axes_;
+  MeshAxes mesh_axes_;
   ShapeFits shapes_;
   std::set<Key> taken_;
   std::map<Key, std::vector<Shard>> excused_;

@@ -10,18 +10,32 @@ namespace {
 
 constexpr std::size_t kMostPatterns = 1024;
 
-// Whether the shard has the reference's extents, but for one dimension.
-bool alike_beside(std::size_t dim, const Shape& local, const Shape& reference) {
+// Whether the shard has the reference's extents, but for the dimension of the rows, and its share
+// of one that is cut.
+bool alike_beside(std::size_t dim, const Shard& shard, const Shape& reference,
+                  const std::optional<JointCut>& cut) {
+  const Shape& local = shard.record->shape;
   if (local.size() != reference.size() || dim >= local.size()) return false;
   for (std::size_t i = 0; i < local.size(); ++i) {
-    if (i != dim && local[i] != reference[i]) return false;
+    const bool shared = cut && cut->dim == i;
+    const std::uint64_t shares = shared ? position_on(shard.where, cut->axis).size : 1;
+    if (i != dim && local[i] * shares != reference[i]) return false;
   }
   return true;
 }
 
-Piece piece_of(const Shape& shape, std::size_t dim, std::uint64_t local, std::uint64_t global,
-               std::uint64_t rows) {
-  Piece piece{Shape(shape.size(), 0), {Shape(shape.size(), 0), shape}};
+// Of what the shard holds: all but the rows.
+Piece without_rows(const Shard& shard, const std::optional<JointCut>& cut) {
+  const Shape& local = shard.record->shape;
+  Piece piece{Shape(local.size(), 0), {Shape(local.size(), 0), local}};
+  if (cut) {
+    piece.global.start[cut->dim] = position_on(shard.where, cut->axis).coord * local[cut->dim];
+  }
+  return piece;
+}
+
+Piece with_rows(Piece piece, std::size_t dim, std::uint64_t local, std::uint64_t global,
+                std::uint64_t rows) {
   piece.local_start[dim] = local;
   piece.global.start[dim] = global;
   piece.global.count[dim] = rows;
@@ -69,14 +83,14 @@ std::vector<std::int32_t> JointSizes::together(std::int32_t rank, std::int32_t o
 
 // What the rank takes of one micro-batch. A tensor that the reference has not has no rows there.
 std::optional<std::vector<JointSizes::Column>> JointSizes::columns_of(
-    const Key& key, std::size_t dim, const Shard& shard, const std::string& axis) const {
+    const Key& key, std::size_t dim, const Shard& shard, const JointPattern& pattern) const {
   const LogicalTensor* reference = reference_of(key);
   if (reference == nullptr) return std::vector<Column>();
-  if (!alike_beside(dim, shard.record->shape, reference->shape)) return std::nullopt;
+  if (!alike_beside(dim, shard, reference->shape, pattern.cut)) return std::nullopt;
   const std::uint64_t rows = reference->shape[dim];
-  if (axis.empty()) return std::vector<Column>{{0, rows}};
+  if (pattern.axis.empty()) return std::vector<Column>{{0, rows}};
   const RoutingChoice* choice = routing_.before(key, rows);
-  const AxisPosition position = position_on(shard.where, axis);
+  const AxisPosition position = position_on(shard.where, pattern.axis);
   if (choice == nullptr || choice->total != rows) return std::nullopt;
   if (choice->counts.size() % position.size != 0) return std::nullopt;
   const std::size_t run = choice->counts.size() / position.size;
@@ -96,20 +110,20 @@ bool JointSizes::take_shard(const Key& key, const Shard& shard, std::size_t dim,
   for (const std::int32_t number : together(shard.rank, key.microbatch, pattern)) {
     Key of_number = key;
     of_number.microbatch = number;
-    auto found = columns_of(of_number, dim, shard, pattern.axis);
+    auto found = columns_of(of_number, dim, shard, pattern);
     if (!found) return false;
     if (found->empty()) continue;
     most = std::max(most, found->size());
     columns.emplace_back(std::move(of_number), std::move(*found));
   }
   std::map<Key, std::vector<Piece>> pieces;
+  const Piece beside = without_rows(shard, pattern.cut);
   std::uint64_t at = 0;
   for (std::size_t column = 0; column < most; ++column) {
     for (const auto& [of_number, taken] : columns) {
       if (taken.size() != most) return false;
-      const Shape& shape = reference_of(of_number)->shape;
       append_piece(pieces[of_number], dim,
-                   piece_of(shape, dim, at, taken[column].first, taken[column].rows));
+                   with_rows(beside, dim, at, taken[column].first, taken[column].rows));
       at += taken[column].rows;
     }
   }
@@ -130,14 +144,19 @@ std::optional<JointParts> JointSizes::take_apart(const JointCall& call, std::siz
   return parts;
 }
 
-std::vector<std::string> joint_axes(const std::map<std::int32_t, Coordinates>& places) {
+MeshAxes mesh_axes(const std::map<std::int32_t, Coordinates>& places) {
   std::map<std::string, std::uint64_t> sizes;
   for (const auto& [rank, where] : places) {
     for (const auto& [name, position] : where) sizes[name] = std::max(sizes[name], position.size);
   }
+  std::erase_if(sizes, [](const auto& axis) { return axis.second < 2; });
+  return {sizes.begin(), sizes.end()};
+}
+
+std::vector<std::string> joint_axes(const std::map<std::int32_t, Coordinates>& places) {
   std::vector<std::string> axes;
-  for (const auto& [name, size] : sizes) {
-    if (size > 1) axes.push_back(name);
+  for (const auto& [name, size] : mesh_axes(places)) {
+    axes.push_back(name);
     for (std::uint64_t part = 2; part < size; ++part) {
       if (size % part != 0) continue;
       axes.push_back(name + "/outer" + std::to_string(part));
@@ -187,7 +206,7 @@ std::vector<JointPattern> joint_patterns(const std::map<std::int32_t, Coordinate
     return count_of(one) > count_of(other);
   });
   std::vector<JointPattern> patterns;
-  for (Groups& groups : found) patterns.push_back({std::move(groups), ""});
+  for (Groups& groups : found) patterns.push_back({std::move(groups), "", {}});
   return patterns;
 }
 

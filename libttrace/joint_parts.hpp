@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "libttrace/routing.hpp"
@@ -18,9 +19,16 @@ struct JointCall {
   std::vector<Shard> shards;
 };
 
+// A dimension beside that of the rows that is cut, too: experts may be tensor parallel.
+struct JointCut {
+  std::size_t dim = 0;
+  std::string axis;
+};
+
 struct JointPattern {
   std::map<std::int32_t, std::size_t> group_of;  // rank -> those that work together
   std::string axis;                              // the ranks along it take the columns; "" = one
+  std::optional<JointCut> cut;
 };
 
 // By the reference's keys.
@@ -48,7 +56,7 @@ class JointSizes {
   };
   [[nodiscard]] std::optional<std::vector<Column>> columns_of(const Key& key, std::size_t dim,
                                                               const Shard& shard,
-                                                              const std::string& axis) const;
+                                                              const JointPattern& pattern) const;
   [[nodiscard]] bool take_shard(const Key& key, const Shard& shard, std::size_t dim,
                                 const JointPattern& pattern, JointParts& parts) const;
 
@@ -57,7 +65,11 @@ class JointSizes {
   const Routing& routing_;
 };
 
-// The mesh axes of several ranks, and their parts ("dp/outer2": neighbourhoods of data parallel
+// The mesh axes of several ranks, with their sizes.
+using MeshAxes = std::vector<std::pair<std::string, std::uint64_t>>;
+[[nodiscard]] MeshAxes mesh_axes(const std::map<std::int32_t, Coordinates>& places);
+
+// The same, and their parts ("dp/outer2": neighbourhoods of data parallel
 // ranks may share experts, and no axis of its own tells them apart).
 [[nodiscard]] std::vector<std::string> joint_axes(
     const std::map<std::int32_t, Coordinates>& places);

@@ -157,6 +157,14 @@ std::optional<SplitAxis> split_axis(const std::string& axis) {
 
 }  // namespace
 
+bool cuts_over(const Layout& layout, const std::string& axis) {
+  return std::any_of(layout.dims.begin(), layout.dims.end(), [&axis](const auto& cuts) {
+    return std::any_of(cuts.begin(), cuts.end(), [&axis](const Cut& cut) {
+      return cut.axis == axis || cut.axis.rfind(axis + "/", 0) == 0;
+    });
+  });
+}
+
 AxisPosition position_on(const Coordinates& where, const std::string& axis) {
   const auto found = where.find(axis);
   if (found != where.end()) return found->second;

@@ -70,6 +70,9 @@ struct Layout {
   friend bool operator==(const Layout&, const Layout&) = default;
 };
 
+// Whether some dimension is cut over the axis, or over a half of it.
+[[nodiscard]] bool cuts_over(const Layout& layout, const std::string& axis);
+
 // Throws Trouble with the column of the first character that does not fit.
 [[nodiscard]] Layout parse_dims(std::string_view text);
 // Canonical: dims without names are printed "-" ("[tp]" for a cut one): "- [tp:/2] partial(cp)".

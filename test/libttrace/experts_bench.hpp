@@ -33,6 +33,10 @@ inline std::string expert_key(std::int32_t number, std::uint64_t expert,
          name.replace(name.find('%'), 1, "layers.0.experts.each." + std::to_string(expert));
 }
 
+inline std::string hidden_key(std::int32_t number, std::uint64_t expert) {
+  return expert_key(number, expert, "forward/%.up/output.0");
+}
+
 // Rows of one tensor after those of another.
 inline Tensor stacked(const std::vector<Tensor>& parts) {
   Tensor all{parts.front().shape, {}};
@@ -84,33 +88,46 @@ class ExpertsBench {
   using Axes = std::vector<std::pair<std::string, std::uint64_t>>;
 
   // Rank r of `ranks` works on micro-batch turn * ranks + r; neighbourhoods of `together` ranks
-  // share kExperts experts, the same number on each.
-  ExpertsBench(std::int32_t ranks, std::int32_t together, std::int32_t turns)
-      : reference("reference.trace"), candidate("candidate.trace"), together_(together) {
+  // share kExperts experts, the same number on each. Each rank may be `tensor` ranks, neighbours
+  // that cut each expert's columns and make addends.
+  ExpertsBench(std::int32_t ranks, std::int32_t together, std::int32_t turns,
+               std::int32_t tensor = 1)
+      : reference("reference.trace"),
+        candidate("candidate.trace"),
+        together_(together),
+        tensor_(tensor) {
     reference.mesh({});
-    for (std::int32_t rank = 0; rank < ranks; ++rank) {
-      const auto place = static_cast<std::uint64_t>(rank);
-      candidate.place(rank, {{"dp", {place, static_cast<std::uint64_t>(ranks)}}});
+    for (std::int32_t rank = 0; rank < ranks * tensor; ++rank) {
+      const auto place = static_cast<std::uint64_t>(rank / tensor);
+      Coordinates where{{"dp", {place, static_cast<std::uint64_t>(ranks)}}};
+      if (tensor > 1) where["tp"] = {part_of(rank), static_cast<std::uint64_t>(tensor)};
+      candidate.place(rank, where);
     }
     for (std::int32_t number = 0; number < ranks * turns; ++number) {
       batches.emplace_back(static_cast<unsigned>(number + 1));
-      numbers[{number % ranks, number / ranks}] = number;
+      for (std::int32_t part = 0; part < tensor; ++part) {
+        numbers[{number % ranks * tensor + part, number / ranks}] = number;
+      }
     }
     routed = batches;
+  }
+  // Which part of an expert.
+  [[nodiscard]] std::uint64_t part_of(std::int32_t rank) const {
+    return static_cast<std::uint64_t>(rank % tensor_);
   }
 
   // The candidate's rows of these micro-batches, expert by expert.
   [[nodiscard]] std::vector<std::int32_t> shared(std::int32_t rank, std::int32_t turn) const {
     std::vector<std::int32_t> found;
-    const std::int32_t first = rank / together_ * together_;
+    const std::int32_t first = rank / tensor_ / together_ * together_;
     for (std::int32_t other = first; other < first + together_; ++other) {
-      found.push_back(numbers.at({other, turn}));
+      found.push_back(numbers.at({other * tensor_, turn}));
     }
     return found;
   }
   [[nodiscard]] std::vector<std::uint64_t> experts_of(std::int32_t rank) const {
     const auto run = kExperts / static_cast<std::uint64_t>(together_);
-    const auto first = static_cast<std::uint64_t>(rank % together_) * run;
+    const auto first = static_cast<std::uint64_t>(rank / tensor_ % together_) * run;
     return range(first, first + run);
   }
   [[nodiscard]] Tensor joint(std::int32_t rank, std::int32_t turn, std::uint64_t expert,
@@ -120,6 +137,17 @@ class ExpertsBench {
       parts.push_back((routed[static_cast<std::size_t>(number)].*part)(expert));
     }
     return stacked(parts);
+  }
+
+  [[nodiscard]] Tensor columns(const Tensor& whole, std::uint64_t part) const {
+    return testing::part(whole, 1, part, static_cast<std::uint64_t>(tensor_));
+  }
+  // Of tensor parallel ranks each has so many elements of its own, and zeros.
+  [[nodiscard]] Tensor addend(Tensor whole, std::int32_t rank) const {
+    for (std::size_t i = 0; i < whole.values.size(); ++i) {
+      if (i % static_cast<std::size_t>(tensor_) != part_of(rank)) whole.values[i] = 0;
+    }
+    return whole;
   }
 
   // The candidate sends the first row of this micro-batch to another expert: from, to.
@@ -148,6 +176,7 @@ class ExpertsBench {
       put(reference, 0, sorted_key(number), batch.sorted());
       for (std::uint64_t expert = 0; expert < kExperts; ++expert) {
         put(reference, 0, expert_key(number, expert), batch.made(expert));
+        if (tensor_ > 1) put(reference, 0, hidden_key(number, expert), batch.taken(expert));
       }
     }
   }
@@ -167,7 +196,12 @@ class ExpertsBench {
           DType::float32, kept);
       for (const std::uint64_t expert : experts_of(rank)) {
         const std::string key = expert_key(own, expert);
-        put(candidate, rank, key, change(key, rank, joint(rank, own, expert, &Batch::made)),
+        const Tensor made = joint(rank, own, expert, &Batch::made);
+        put(candidate, rank, key, change(key, rank, addend(made, rank)), DType::float32, kept);
+        if (tensor_ == 1) continue;
+        const std::string hidden = hidden_key(own, expert);
+        const Tensor taken = joint(rank, own, expert, &Batch::taken);
+        put(candidate, rank, hidden, change(hidden, rank, columns(taken, part_of(rank))),
             DType::float32, kept);
       }
     }
@@ -191,7 +225,7 @@ class ExpertsBench {
     return found == changed.end() ? tensor : found->second;
   }
 
-  std::int32_t together_;
+  std::int32_t together_, tensor_;
 };
 
 }  // namespace ttrace::testing

@@ -184,4 +184,37 @@ TEST_CASE("pieces that add up but are not what the routing makes are a finding")
   }
 }
 
+TEST_CASE("experts that are cut over ranks: columns and addends by content") {
+  ExpertsBench bench(2, 2, 2, 2);
+  const Taken taken(bench);
+  for (std::size_t i = 0; i < bench.batches.size(); ++i) {
+    const auto number = static_cast<std::int32_t>(i);
+    CHECK(taken.values(sorted_key(number)) == bench.batches[i].sorted().values);
+    for (std::uint64_t expert = 0; expert < kExperts; ++expert) {
+      CHECK(taken.values(hidden_key(number, expert)) == bench.batches[i].taken(expert).values);
+      const LogicalTensor& sum = taken.joint.tensors.at(key_of(expert_key(number, expert)));
+      CHECK(sum.layout.partial == std::vector<std::string>{"tp"});
+      CHECK(sum.shards.size() == 2);
+    }
+  }
+}
+
+TEST_CASE("exchanged columns of an expert differ, a lost addend is no sum") {
+  ExpertsBench bench(2, 2, 1, 2);
+  const std::string key = hidden_key(0, 1);
+  const Tensor whole = bench.joint(0, 0, 1, &Batch::taken);
+  bench.changed[{key, 0}] = bench.columns(whole, 1);
+  bench.changed[{key, 1}] = bench.columns(whole, 0);
+  for (std::int32_t rank = 0; rank < 4; ++rank) {  // the second part is the first again
+    for (const std::uint64_t expert : bench.experts_of(rank)) {
+      bench.changed[{expert_key(0, expert), rank}] =
+          bench.addend(bench.joint(rank, 0, expert, &Batch::made), 0);
+    }
+  }
+  const Taken taken(bench);
+  CHECK(taken.values(key) != bench.batches[0].taken(1).values);
+  CHECK(taken.values(hidden_key(0, 0)) == bench.batches[0].taken(0).values);
+  CHECK(taken.joint.tensors.at(key_of(expert_key(0, 0))).layout.partial.empty());
+}
+
 }  // namespace ttrace::testing
