@@ -11,23 +11,27 @@ uses, which keeps the start short.
 from __future__ import annotations
 
 import contextlib
+import os
 from typing import Any, Optional
 
 import torch
 from torch import nn
 
 
-def start(dp: int, tp: int, replicas: int) -> Optional[Any]:
-    """Joins the process group and returns the mesh; None in a run of one process."""
-    if dp * tp == 1:
+def start(args: Any) -> Optional[Any]:
+    """Joins the process group and returns the mesh; None in a run that needs none."""
+    if args.dp * args.tp == 1 and not args.mixed:
         return None
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
-    dist.init_process_group("gloo")
-    if replicas > 1:
-        return init_device_mesh("cpu", (replicas, dp // replicas, tp),
+    if "RANK" in os.environ:
+        dist.init_process_group("gloo")
+    else:  # one plain process: sharded over itself
+        dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
+    if args.replicas > 1:
+        return init_device_mesh("cpu", (args.replicas, args.dp // args.replicas, args.tp),
                                 mesh_dim_names=("replicate", "shard", "tp"))
-    return init_device_mesh("cpu", (dp, tp), mesh_dim_names=("dp", "tp"))
+    return init_device_mesh("cpu", (args.dp, args.tp), mesh_dim_names=("dp", "tp"))
 
 
 def data_parallel_mesh(mesh: Any) -> Any:
@@ -93,21 +97,29 @@ def tensor_parallel_plan(sequence_parallel: bool) -> dict[str, Any]:
     return plan
 
 
-def wrap_each_layer(wrap: Any, model: nn.Module, mesh: Any) -> nn.Module:
+def wrap_each_layer(wrap: Any, model: nn.Module, mesh: Any, **options: Any) -> nn.Module:
     for layer in model.layers.values():
-        wrap(layer, mesh=mesh)
-    return wrap(model, mesh=mesh)
+        wrap(layer, mesh=mesh, **options)
+    return wrap(model, mesh=mesh, **options)
 
 
-def wrap_in_fsdp1(model: nn.Module, mesh: Any, joined: bool) -> nn.Module:
+def wrap_in_fsdp2(model: nn.Module, mesh: Any, mixed: bool) -> nn.Module:
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    types = dict(param_dtype=torch.bfloat16, reduce_dtype=torch.float32) if mixed else {}
+    return wrap_each_layer(fully_shard, model, mesh, mp_policy=MixedPrecisionPolicy(**types))
+
+
+def wrap_in_fsdp1(model: nn.Module, mesh: Any, joined: bool, mixed: bool) -> nn.Module:
     """`joined`: the program sees only the flat tensors that FSDP1 makes of the parameters."""
-    from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
+    from torch.distributed.fsdp import (FullyShardedDataParallel, MixedPrecision,
+                                        ShardingStrategy)
+    types = dict(param_dtype=torch.bfloat16, reduce_dtype=torch.float32) if mixed else {}
     strategy = ShardingStrategy.HYBRID_SHARD if mesh.ndim == 2 else ShardingStrategy.FULL_SHARD
 
     def wrap(module: nn.Module) -> nn.Module:
         return FullyShardedDataParallel(
             module, device_mesh=mesh, device_id=torch.device("cpu"), use_orig_params=not joined,
-            sharding_strategy=strategy)
+            sharding_strategy=strategy, mixed_precision=MixedPrecision(**types) if mixed else None)
 
     for name, layer in model.layers.items():
         model.layers[name] = wrap(layer)
@@ -122,14 +134,13 @@ def parallelise(model: nn.Module, mesh: Optional[Any], args: Any) -> nn.Module:
         from torch.distributed.tensor.parallel import parallelize_module
         plan = tensor_parallel_plan(args.sp)
         parallelize_module(model, mesh["tp"], plan, src_data_rank=None)
-    if args.dp == 1:
+    if args.dp == 1 and not args.mixed:
         return model
     over = data_parallel_mesh(mesh)
     if args.fsdp1:
-        return wrap_in_fsdp1(model, over, args.fsdp1 == "joined")
+        return wrap_in_fsdp1(model, over, args.fsdp1 == "joined", args.mixed)
     if args.fsdp:
-        from torch.distributed.fsdp import fully_shard
-        return wrap_each_layer(fully_shard, model, over)
+        return wrap_in_fsdp2(model, over, args.mixed)
     if args.tp > 1:
         from torch.distributed._composable.replicate_with_fsdp import replicate
         return wrap_each_layer(replicate, model, over)

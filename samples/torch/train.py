@@ -26,6 +26,7 @@ def parse_arguments() -> argparse.Namespace:
     add("--fsdp", action="store_true", help="shard over dp (FSDP2) instead of replicating")
     add("--fsdp1", nargs="?", const="original", choices=["original", "joined"],
         help="the same with FSDP1; joined: without use_orig_params")
+    add("--mixed", action="store_true", help="sharded: compute in bf16, reduce and update in fp32")
     add("--replicas", type=int, default=1, help="replicate what is sharded over dp / REPLICAS")
     add("--zero", action="store_true", help="each rank of dp updates some of the parameters")
     add("--layers", type=int, default=4)
@@ -103,8 +104,10 @@ def layout_complaint(args: argparse.Namespace) -> str | None:
 
 def sharding_complaint(args: argparse.Namespace) -> str | None:
     sharded = bool(args.fsdp) + bool(args.fsdp1) + args.zero
-    if sharded and args.dp == 1:
+    if sharded and args.dp == 1 and not args.mixed:
         return "--fsdp, --fsdp1 and --zero need --dp above 1"
+    if args.mixed and not (args.fsdp or args.fsdp1):
+        return "--mixed needs --fsdp or --fsdp1"
     if sharded > 1:
         return "--fsdp, --fsdp1 and --zero exclude each other"
     if args.zero and args.tp > 1:
@@ -197,7 +200,7 @@ def main() -> None:
     import torch
     import parallel
     torch.set_num_threads(1)
-    mesh = parallel.start(args.dp, args.tp, args.replicas)
+    mesh = parallel.start(args)
     train(args, mesh)
     parallel.stop(mesh)
 

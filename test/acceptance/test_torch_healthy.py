@@ -30,6 +30,15 @@ class TorchHealthy(Runs):
                              ["--init-from", self.traces / "reference"])
                 self.check_same(self.diff("reference", name, expected=0))
 
+    def test_mixed_precision_of_fsdp(self):
+        for sharding in ("--fsdp", "--fsdp1"):  # the reference is sharded over itself
+            with self.subTest(sharding):
+                mixed = COMMON + [sharding, "--mixed"]
+                self.capture(f"one {sharding}", launcher(TRAIN, mixed, 1))
+                self.capture(f"two {sharding}", launcher(TRAIN, mixed + ["--dp", "2"], 2),
+                             ["--init-from", self.traces / f"one {sharding}"])
+                self.check_same(self.diff(f"one {sharding}", f"two {sharding}", expected=0))
+
     def test_capture_changes_no_bit_of_the_run(self):
         for ranks, arguments in ((1, []), (2, ["--tp", "2", "--sp"])):
             with self.subTest(ranks=ranks):

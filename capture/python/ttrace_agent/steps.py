@@ -60,6 +60,7 @@ class Steps:
         self._written: Set[Tuple[str, str, str, int]] = set()
         self._stepped: Dict[int, int] = {}  # steps of each optimizer in this iteration
         self._no_gradient: Set[str] = set()
+        self.clipping = False  # inside a function that clips: it may call others that do
         self._norms = 0
         self._solo: Any = None  # the optimizer of the latest iterations, as a weak reference
         self._streak = 0  # their number

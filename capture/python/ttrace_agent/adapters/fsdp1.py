@@ -116,11 +116,16 @@ def _wrap_clipping(fsdp: Any, agent: Any) -> None:
 
     @functools.wraps(original)
     def clip(module: Any, *args: Any, **kwargs: Any) -> Any:
-        if not agent.steps.recording:
+        steps = agent.steps
+        if not steps.recording or steps.clipping:
             return original(module, *args, **kwargs)
-        agent.guarded("clip_grad_norm_", agent.steps.before_clipping, module.parameters())
-        norm = original(module, *args, **kwargs)
-        agent.guarded("clip_grad_norm_", agent.steps.after_clipping, norm)
+        agent.guarded("clip_grad_norm_", steps.before_clipping, module.parameters())
+        steps.clipping = True
+        try:
+            norm = original(module, *args, **kwargs)
+        finally:
+            steps.clipping = False
+        agent.guarded("clip_grad_norm_", steps.after_clipping, norm)
         return norm
 
     fsdp.clip_grad_norm_ = clip

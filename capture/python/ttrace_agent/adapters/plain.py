@@ -101,35 +101,35 @@ def _parameters(args: Tuple[Any, ...], kwargs: Dict[str, Any],
 
 def _wrap_clipping(agent: Any, torch: Any) -> None:
     places = [torch.nn.utils, torch.nn.utils.clip_grad]
-    inside: List[str] = []  # clip_grad_norm_ calls clip_grads_with_norm_
     for names in (("clip_grad_norm_",), ("clip_grad_value_",),
                   ("clip_grads_with_norm_", "_clip_grads_with_norm_")):
         original = next((vars(place)[name] for place in places for name in names
                          if name in vars(place)), None)
         if original is None:
             continue
-        wrapped = _clipping(original, names[0], agent, torch, inside)
+        wrapped = _clipping(original, names[0], agent, torch)
         for place in places:
             for name in names:
                 if vars(place).get(name) is original:
                     setattr(place, name, wrapped)
 
 
-def _clipping(original: Any, name: str, agent: Any, torch: Any, inside: List[str]) -> Any:
+def _clipping(original: Any, name: str, agent: Any, torch: Any) -> Any:
     @functools.wraps(original)
     def clip(*args: Any, **kwargs: Any) -> Any:
-        if not agent.steps.recording or inside or not (args or "parameters" in kwargs):
+        steps = agent.steps
+        if not steps.recording or steps.clipping or not (args or "parameters" in kwargs):
             return original(*args, **kwargs)
         parameters, args, kwargs = _parameters(args, kwargs, torch)
-        agent.guarded(name, agent.steps.before_clipping, parameters)
-        inside.append(name)
+        agent.guarded(name, steps.before_clipping, parameters)
+        steps.clipping = True
         try:
             result = norm = original(*args, **kwargs)
         finally:
-            inside.pop()
+            steps.clipping = False
         if name == "clip_grads_with_norm_":
             norm = args[2] if len(args) > 2 else kwargs.get("total_norm")
-        agent.guarded(name, agent.steps.after_clipping, norm)
+        agent.guarded(name, steps.after_clipping, norm)
         return result
 
     return clip
