@@ -103,8 +103,10 @@ class Aligner {
         return;
       }
     }
-    if (partner == candidate_.tensors.end() &&
-        (is_known_input(key, reference_) || is_an_outputs(key, candidate_))) {
+    const bool known = partner == candidate_.tensors.end()
+                           ? is_known_input(key, reference_) || is_an_outputs(key, candidate_)
+                           : is_passed_on(key);
+    if (known) {
       ++result_.edges;
       return;
     }
@@ -162,6 +164,26 @@ class Aligner {
     input.slot = output_slot(key.slot);
     const auto found = side.groups.find(input);
     return found == side.groups.end() || alias_target(input, found->second).has_value();
+  }
+
+  // The gradient of what a module returns as it got it, from another module. It is the sum over all
+  // who use the tensor after the place where autograd sees a new one, and wrappers (FSDP's hooks)
+  // add such places. The module that made the tensor has its gradient.
+  bool is_passed_on(const Key& key) const {
+    if (key.phase != Phase::backward || is_input(key)) return false;
+    Key output = key;
+    output.phase = Phase::forward;
+    output.slot = output_slot(key.slot);
+    const auto theirs = reference_.groups.find(output);
+    const auto ours = candidate_.groups.find(output);
+    if (theirs == reference_.groups.end() || ours == candidate_.groups.end()) return false;
+    std::optional<Key> source = alias_target(output, theirs->second);
+    if (!source || alias_target(output, ours->second) != source) return false;
+    if (source->phase != Phase::forward || is_input(*source)) return false;
+    if (lies_in(source->module, key.module)) return false;
+    source->phase = Phase::backward;
+    source->slot.insert(0, "grad_");
+    return reference_.groups.count(*source) != 0 && candidate_.groups.count(*source) != 0;
   }
 
   void pair_up(const Key& key, LogicalTensor& reference, LogicalTensor& candidate) {

@@ -39,6 +39,16 @@ class TorchHealthy(Runs):
                              ["--init-from", self.traces / f"one {sharding}"])
                 self.check_same(self.diff(f"one {sharding}", f"two {sharding}", expected=0))
 
+    def test_a_tensor_that_wrapped_blocks_hand_on(self):
+        program = SOURCE / "test/acceptance/programs/passed_on.py"
+        self.capture("one process", launcher(program, [], 1))
+        self.capture("sharded", launcher(program, [], 2))
+        report = self.diff("one process", "sharded", expected=0)
+        self.check_same(report)
+        judged = {line["key"] for line in report["tensors"]}
+        made = [key for key in judged if "backward/blocks.0/grad_output.1" in key]
+        self.assertEqual(len(made), 1, judged)
+
     def test_capture_changes_no_bit_of_the_run(self):
         for ranks, arguments in ((1, []), (2, ["--tp", "2", "--sp"])):
             with self.subTest(ranks=ranks):
