@@ -130,6 +130,16 @@ class Replay(Runs):
         self.check_first(report, {"module": "decoder.layers.3.self_attention.core_attention"
                                             ".scale_mask_softmax", "phase": "forward"})
 
+    def test_a_tensor_that_modules_hand_on_is_one_tensor(self):
+        program = SOURCE / "test/acceptance/programs/passed_on.py"
+        for name, ranks in (("one", 1), ("sharded", 2)):
+            self.capture(name, launcher(program, [], ranks))
+        for name in ("one", "sharded"):  # itself, then wrapped by FSDP
+            with self.subTest(name):
+                pack = self.pack(self.traces / name, "--like", self.traces / "one")
+                self.capture(f"fed by {name}", launcher(program, [], 1), ["--replay", pack])
+                self.check_same(self.diff(f"fed by {name}", name, expected=0))
+
     def test_a_replay_of_another_run_is_refused(self):
         reference = self.trace("torch", TORCH, ["--micro-batch-size", "2"])
         other = self.trace("torch-other", TORCH, ["--micro-batch-size", "2", "--seed", "5"])

@@ -9,7 +9,7 @@ and holds neither the tensor nor the module.
 from __future__ import annotations
 
 import weakref
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 from . import abi
 from .names import ModuleInfo
@@ -70,9 +70,11 @@ class Gradients:
         self._agent = agent
         self._parameter = torch.nn.Parameter
         self._watched: Dict[int, Tuple[Any, int, GradientHook]] = {}
+        self._stand_ins: Set[int] = set()
 
     def begin_iteration(self) -> None:
         self._watched = {}
+        self._stand_ins = set()
 
     def watch(self, tensor: Any, info: ModuleInfo, slot: str, microbatch: int, call: int,
               replacement: Optional[Replacement] = None) -> None:
@@ -85,6 +87,23 @@ class Gradients:
         label = (info, slot, microbatch, call)
         if label not in hook.labels:  # a recompute may return the very tensor of the first pass
             hook.labels.append(label)
+
+    # A tensor that is handed on instead of another: gradients of both are those of the other.
+
+    def stand_in(self, tensor: Any, computed: Any) -> None:
+        known = self._watched.get(id(computed))
+        if known is not None and known[0]() is computed and tensor.requires_grad:
+            self._watched[id(tensor)] = (weakref.ref(tensor), tensor._version, known[2])
+            self._stand_ins.add(id(tensor))
+
+    def stands_in(self, tensor: Any) -> bool:
+        known = self._watched.get(id(tensor))
+        return (id(tensor) in self._stand_ins and known is not None and known[0]() is tensor
+                and known[1] == tensor._version)
+
+    def forget(self, tensor: Any) -> None:
+        self._stand_ins.discard(id(tensor))
+        del self._watched[id(tensor)]
 
     def _hook_of(self, tensor: Any) -> GradientHook:
         """One a tensor and version: what was done in place is another value with its own hook."""

@@ -7,7 +7,8 @@ is would count as a view, and programs work on outputs in place. What enters a m
 another module's output ("glue") may have further consumers: such a tensor is overwritten where it
 is, unless autograd needs the value that was computed. Gradients are replaced by the hook that
 records them, on the tensor that was computed: there all consumers' gradients have been added up, in
-the order in which they always are.
+the order in which they always are. A tensor that several modules return in turn is one tensor here,
+too: its gradient is the sum over whoever uses it, wherever they got it.
 """
 
 from __future__ import annotations
@@ -39,12 +40,22 @@ class Overwriter:
         """The tensor to go on with instead; None: this one."""
         if isinstance(tensor, self._torch.nn.Parameter):  # a bias handed out beside the output
             return None
-        self._agent.hooks.watch(frame, slot, tensor, self._gradient)
+        gradients = self._agent.gradients
         value = self._value(frame, slot, tensor)
+        if gradients.stands_in(tensor):
+            # Handed on as another module's output already. The other run may have made something
+            # of it here (a sum over ranks), or be handing on the same tensor, too.
+            if value is None or self._torch.equal(value(), tensor):
+                value = None
+            else:
+                gradients.forget(tensor)
+        self._agent.hooks.watch(frame, slot, tensor, self._gradient)
         if value is None:
             return None
         floating = tensor.is_floating_point()
         other = self._handing_on.apply(tensor, value) if floating else value()
+        if floating:
+            gradients.stand_in(other, tensor)
         if sequence >= 0:
             self._agent.recorder.remember(other, sequence)
         return other
