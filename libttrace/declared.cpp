@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "libttrace/core/trouble.hpp"
+#include "libttrace/documents.hpp"
 #include "libttrace/logical.hpp"
 #include "libttrace/proof.hpp"
 
@@ -27,6 +28,8 @@ Shape local_shape_of(const Shard& shard, const Layout* declared) {
 // The declared layouts of a segment are few and shared by many records: each text is read once.
 class Declarations {
  public:
+  explicit Declarations(const ShardGroups& groups) : groups_(groups) {}
+
   // nullptr: nothing declared. Throws Trouble when the text is no layout.
   const Layout* of(const Shard& shard) {
     if (shard.record->layout == kNoLayout || shard.segment == nullptr) return nullptr;
@@ -37,7 +40,15 @@ class Declarations {
     return &parsed_.emplace(json, layout_from_json(json)).first->second;
   }
 
+  // Of the micro-batch of this key.
+  const Documents* documents_of(const Key& key) {
+    if (!documents_) documents_.emplace().add(groups_);
+    return documents_->of(key);
+  }
+
  private:
+  const ShardGroups& groups_;
+  std::optional<DocumentTable> documents_;  // read when a layout asks for them
   std::map<std::string, Layout> parsed_;
 };
 
@@ -174,6 +185,12 @@ LayoutDecision decide(const Key& key, const std::vector<Shard>& shards,
       decision.layout.global_shape = (*agreed)->global_shape;
     }
   }
+  if (!missing_documents(decision.layout, nullptr).empty()) {
+    const Documents* documents = declarations.documents_of(key);
+    const std::string missing = missing_documents(decision.layout, documents);
+    if (!missing.empty()) return refuse(untold_documents(missing));
+    decision.layout = with_documents(std::move(decision.layout), documents);
+  }
   leave_turns_open(shards, decision.layout);
   if (!decision.layout.axes.empty() && differ_elsewhere(decision.layout, shards)) {
     return refuse("the declared layout \"" + to_string(decision.layout) +
@@ -198,7 +215,7 @@ LayoutDecision decide(const Key& key, const std::vector<Shard>& shards,
 }  // namespace
 
 LayoutDecisions declared_layouts(const ShardGroups& groups, const std::vector<LayoutRule>& rules) {
-  Declarations declarations;
+  Declarations declarations(groups);
   LayoutDecisions decisions;
   for (const auto& [key, shards] : groups) {
     LayoutDecision decision;

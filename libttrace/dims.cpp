@@ -20,7 +20,8 @@ bool is_name_char(char c) {
 //   layout := (entry (space+ entry)*)?
 //   entry := "partial(" axis ("," axis)* ")" | "swap(" number "," number ")" | dim
 //   dim := name? "[" cut ("," cut)* "]" | name
-//   cut := axis (":" ("zigzag" | "ragged" | "/" number | "(" number ("," number)* ")"))?
+//   cut := axis (":" ("zigzag" sections? | "ragged" | "/" number | sections))?
+//   sections := "(" (number ("," number)* | "@" name) ")"
 class DimsParser {
  public:
   explicit DimsParser(std::string_view text) : text_(text) {}
@@ -76,14 +77,13 @@ class DimsParser {
       cut.parts = take_count();
     } else if (take('(')) {
       cut.kind = CutKind::sections;
-      do cut.sections.push_back(take_count());
-      while (take(','));
-      if (!take(')')) fail("expected \",\" or \")\"");
+      parse_sections(cut);
     } else if (text_.substr(at_, 4) == "flat") {
       fail("a flat range is no cut of a dimension, it stands beside the dims");
     } else if (text_.substr(at_, 6) == "zigzag") {
       cut.kind = CutKind::zigzag;
       at_ += 6;
+      if (take('(')) parse_sections(cut);
     } else if (text_.substr(at_, 6) == "ragged") {
       cut.kind = CutKind::ragged;
       at_ += 6;
@@ -91,6 +91,19 @@ class DimsParser {
       fail("expected \"zigzag\", \"ragged\", \"/\" and a number, or \"(\"");
     }
     return cut;
+  }
+
+  // Behind "(".
+  void parse_sections(Cut& cut) {
+    if (take('@')) {
+      cut.documents = take_name();
+      if (cut.documents.empty()) fail("expected the name of an input, like input.cu_seqlens");
+      if (!take(')')) fail("expected \")\"");
+      return;
+    }
+    do cut.sections.push_back(take_count());
+    while (take(','));
+    if (!take(')')) fail("expected \",\" or \")\"");
   }
 
   // An axis can cut or stay to be summed once; twice would leave elements that no rank holds.
@@ -160,19 +173,25 @@ std::string join(const Values& values, const char* separator, Print print) {
   return text;
 }
 
-std::string cut_text(const Cut& cut) {
+std::string sections_text(const Cut& cut) {
   const auto number = [](std::uint64_t value) { return std::to_string(value); };
+  return "(" + (cut.documents.empty() ? join(cut.sections, ",", number) : "@" + cut.documents) +
+         ")";
+}
+
+std::string cut_text(const Cut& cut) {
+  const bool sections = !cut.sections.empty() || !cut.documents.empty();
   switch (cut.kind) {
     case CutKind::shard:
       return cut.axis;
     case CutKind::zigzag:
-      return cut.axis + ":zigzag";
+      return cut.axis + ":zigzag" + (sections ? sections_text(cut) : "");
     case CutKind::ragged:
       return cut.axis + ":ragged";
     case CutKind::strided:
-      return cut.axis + ":/" + number(cut.parts);
+      return cut.axis + ":/" + std::to_string(cut.parts);
     case CutKind::sections:
-      return cut.axis + ":(" + join(cut.sections, ",", number) + ")";
+      return cut.axis + ":" + sections_text(cut);
   }
   __builtin_unreachable();
 }

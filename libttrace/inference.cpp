@@ -26,7 +26,10 @@ class LayoutInference {
       : reference_(reference),
         candidate_(candidate),
         declarations_(rules),
-        table_(declarations_, candidate) {}
+        table_(declarations_, candidate) {
+    documents_.add(reference);
+    documents_.add(candidate);
+  }
 
   Inference run() {
     decide_parameters();
@@ -167,7 +170,8 @@ class LayoutInference {
           (declaration.layout && !declaration.layout->partial.empty())) {
         take_declaration(*key, reference);
       } else {
-        table_.add(*key, shards, *reference, declaration);
+        table_.add(*key, shards, *reference, declaration,
+                   documents_of(*reference, declaration.layout));
       }
     }
     DecidedClasses classes;
@@ -175,6 +179,14 @@ class LayoutInference {
     decide_classes(classes);
     report_.note_outputs(classes);
     for (DecidedClass& decided : classes) settle(decided, because);
+  }
+
+  // nullptr where nothing is packed: then no tensor is asked whether it is cut by documents.
+  const Documents* documents_of(const LogicalTensor& reference,
+                                const std::optional<Layout>& declared) const {
+    const bool asked = declared && !missing_documents(*declared, nullptr).empty();
+    const bool in_microbatch = reference.key.microbatch >= 0;
+    return in_microbatch && (asked || documents_.packed()) ? documents_.of(reference.key) : nullptr;
   }
 
   // What content cannot check: flat pieces, sums still to be made, tensors the reference lacks.
@@ -193,10 +205,12 @@ class LayoutInference {
     const std::optional<Shape> declared = declaration.layout->global_shape;
     if (!declared && reference == nullptr) return;
     question.global = declared ? *declared : reference->shape;
+    const Documents* documents = documents_.of(reference == nullptr ? key : reference->key);
+    question.documents = {documents};
     auto fitting = fit_to_shape(*declaration.layout, question.global, question);
     decision.known = fitting.has_value();
     if (decision.known) {
-      decision.layout = std::move(fitting->layout);
+      decision.layout = with_documents(std::move(fitting->layout), documents);
       decision.global_shape = question.global;
       decision.reason = "declared (" + declaration.layout->source + "), not checked by content";
     } else {
@@ -274,7 +288,7 @@ class LayoutInference {
                          !declarations_.of(key, found->second).flat &&
                          same_local_shapes(found->second, *member.shards);
       if (!alike) continue;
-      gradients.members.push_back({&found->first, &found->second, reference});
+      gradients.members.push_back({&found->first, &found->second, reference, nullptr});
     }
     const std::size_t before = decided.verdict.standing.size();
     narrow(decided.verdict, observe(gradients), seed_of(gradients.name));
@@ -299,7 +313,11 @@ class LayoutInference {
       decision.assumed = verdict.assumed;
       decision.fit = verdict.fit;
     }
-    for (const ClassMember& member : decided.tensors.members) decisions_[*member.key] = decision;
+    const Layout layout = decision.layout;
+    for (const ClassMember& member : decided.tensors.members) {
+      decision.layout = with_documents(layout, member.documents);
+      decisions_[*member.key] = decision;
+    }
   }
 
   // A single rank cuts nothing: of another shape than the reference's is what another number of
@@ -315,6 +333,7 @@ class LayoutInference {
   const std::map<Key, LogicalTensor>& reference_;
   const ShardGroups& candidate_;
   Declarations declarations_;
+  DocumentTable documents_;
   ClassTable table_;
   InferenceReport report_;
   CutLessons lessons_;

@@ -163,7 +163,8 @@ const RankMesh& ClassTable::mesh_for(const std::vector<Shard>& shards) {
 }
 
 void ClassTable::add(const Key& key, const std::vector<Shard>& shards,
-                     const LogicalTensor& reference, const Declaration& declaration) {
+                     const LogicalTensor& reference, const Declaration& declaration,
+                     const Documents* documents) {
   std::vector<Shape> locals;
   for (const Shard& shard : shards) locals.push_back(declarations_.local_shape(shard));
   const RankMesh& mesh = mesh_for(shards);
@@ -178,7 +179,12 @@ void ClassTable::add(const Key& key, const std::vector<Shard>& shards,
     }
     classes_.push_back({name, std::move(question), {}, declared});
   }
-  classes_[place->second].members.push_back({&key, &shards, &reference});
+  ClassOfTensors& tensors = classes_[place->second];
+  tensors.members.push_back({&key, &shards, &reference, documents});
+  std::vector<const Documents*>& known = tensors.question.documents;
+  if (documents != nullptr && std::find(known.begin(), known.end(), documents) == known.end()) {
+    known.push_back(documents);
+  }
 }
 
 std::vector<ClassOfTensors> ClassTable::take() {

@@ -48,9 +48,10 @@ class ClassTable {
  public:
   ClassTable(Declarations& declarations, const ShardGroups& candidate);
 
-  // Adds the tensor to its class, which it starts if there is none yet.
+  // Adds the tensor to its class, which it starts if there is none yet. `documents` are those of
+  // its micro-batch, nullptr where nothing is packed.
   void add(const Key& key, const std::vector<Shard>& shards, const LogicalTensor& reference,
-           const Declaration& declaration);
+           const Declaration& declaration, const Documents* documents);
   [[nodiscard]] std::vector<ClassOfTensors> take();
   // Whether any axis of the mesh has more than one rank.
   [[nodiscard]] bool parallel() const { return parallel_; }

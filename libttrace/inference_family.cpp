@@ -5,10 +5,8 @@
 #include "libttrace/inference_family.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
-#include <tuple>
-
-#include "libttrace/core/trouble.hpp"
 
 namespace ttrace {
 namespace {
@@ -81,7 +79,24 @@ class Enumerator {
   }
 
   void add_uneven(std::uint64_t extent, std::uint64_t used, std::vector<DimChoice>& found) const {
-    for (const Sequence& axes : sequences(used, 0)) found.push_back(plain(axes, extent));
+    for (const Sequence& axes : sequences(used, 0)) {
+      found.push_back(plain(axes, extent));
+      add_documents(axes, extent, found);
+    }
+  }
+
+  // The variants whose outermost cut takes each document by itself.
+  void add_documents(const Sequence& axes, std::uint64_t extent,
+                     std::vector<DimChoice>& found) const {
+    if (question_.documents.empty()) return;
+    for (const auto& [input, lengths] : *question_.documents.front()) {
+      if (std::accumulate(lengths.begin(), lengths.end(), std::uint64_t{0}) != extent) continue;
+      for (const CutKind kind : {CutKind::zigzag, CutKind::sections}) {
+        found.push_back(plain(axes, extent));
+        found.back().cuts.front().kind = kind;
+        found.back().cuts.front().documents = input;
+      }
+    }
   }
 
   bool alike(std::size_t dim) const {
@@ -105,6 +120,7 @@ class Enumerator {
       for (const Sequence& axes : sequences(used, extent / local)) {
         found.push_back(plain(axes, extent));
         for (std::size_t at = 0; at < axes.size(); ++at) add_kinds(axes, at, extent, found);
+        if (tier_ == FamilyTier::strided) add_documents(axes, extent, found);
       }
     }
     if (tier_ != FamilyTier::plain) add_lessons(extent, local, used, found);
@@ -239,41 +255,6 @@ bool even_sites(const FamilyQuestion& question) {
   return std::all_of(question.sites.begin(), question.sites.end(), same);
 }
 
-// Adds a number to a digest of 128 bits.
-void mix(Hash128& digest, std::uint64_t number) {
-  digest.low = (digest.low ^ (number + 1)) * 0x9e3779b97f4a7c15u;
-  digest.low ^= digest.low >> 32;
-  digest.high = (digest.high ^ number ^ digest.low) * 0xc2b2ae3d27d4eb4fu;
-  digest.high ^= digest.high >> 29;
-}
-
-std::uint64_t cost_of(const Layout& layout) {
-  std::uint64_t cost = 0;
-  for (const auto& cuts : layout.dims) {
-    for (const Cut& cut : cuts) {
-      if (cut.axis.find('/') != std::string::npos) cost += 100000;
-      switch (cut.kind) {
-        case CutKind::shard:
-          cost += 1;
-          break;
-        case CutKind::zigzag:
-          cost += 10;
-          break;
-        case CutKind::strided:
-          cost += 1000 + cut.parts;
-          break;
-        case CutKind::sections:
-          cost += 10000 + cut.sections.size();
-          break;
-        case CutKind::ragged:
-          cost += 1000000;
-          break;
-      }
-    }
-  }
-  return cost;
-}
-
 }  // namespace
 
 std::string_view name_of(FamilyTier tier) {
@@ -281,7 +262,7 @@ std::string_view name_of(FamilyTier tier) {
     case FamilyTier::plain:
       return "plain and zigzag cuts";
     case FamilyTier::strided:
-      return "strided cuts";
+      return "strided cuts and packed documents";
     case FamilyTier::uneven:
       return "uneven chunks";
     case FamilyTier::part_replicated:
@@ -294,44 +275,6 @@ std::string_view name_of(FamilyTier tier) {
       return "padding at the end";
   }
   __builtin_unreachable();
-}
-
-bool simpler(const Hypothesis& left, const Hypothesis& right) {
-  if (left.cost != right.cost) return left.cost < right.cost;
-  return to_string(left.layout) < to_string(right.layout);
-}
-
-std::optional<Hypothesis> fit_to_shape(const Layout& layout, const Shape& global,
-                                       const FamilyQuestion& question) {
-  if (layout.dims.size() != global.size()) return std::nullopt;
-  Hypothesis hypothesis{layout, global, question.global, {}, cost_of(layout)};
-  if (layout.swapped) {
-    mix(hypothesis.index_map, layout.swapped->first);
-    mix(hypothesis.index_map, layout.swapped->second);
-  }
-  try {
-    std::vector<std::pair<Coordinates, Shape>> shards;
-    for (const ShardSite& site : question.sites) {
-      shards.emplace_back(site.where, swapped_back(layout, site.local));
-    }
-    measure_ragged(hypothesis.layout, shards);
-    for (const ShardSite& site : question.sites) {
-      if (site.local.size() != global.size()) return std::nullopt;
-      const Shape local = swapped_back(layout, site.local);
-      for (std::size_t dim = 0; dim < global.size(); ++dim) {
-        const std::vector<Run> runs = runs_of(global[dim], hypothesis.layout.dims[dim], site.where);
-        if (local_extent(runs) != local[dim]) return std::nullopt;
-        mix(hypothesis.index_map, runs.size());
-        for (const Run& run : runs) {
-          mix(hypothesis.index_map, run.global);
-          mix(hypothesis.index_map, run.count);
-        }
-      }
-    }
-  } catch (const Trouble&) {
-    return std::nullopt;  // a cut that does not divide is simply no explanation
-  }
-  return hypothesis;
 }
 
 namespace {
@@ -399,13 +342,6 @@ std::vector<Hypothesis> exact_members(const FamilyQuestion& question, const CutL
 void CutLessons::add(const Extents& extents, const std::vector<Cut>& known) {
   std::vector<std::vector<Cut>>& all = cuts[extents];
   if (std::find(all.begin(), all.end(), known) == all.end()) all.push_back(known);
-}
-
-std::string bracketed(const Shape& shape) {
-  std::string text;
-  for (const std::uint64_t extent : shape)
-    text += (text.empty() ? "" : ", ") + std::to_string(extent);
-  return "[" + text + "]";
 }
 
 }  // namespace ttrace

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "libttrace/documents.hpp"
 #include "libttrace/layout.hpp"
 
 namespace ttrace {
@@ -50,6 +51,9 @@ struct FamilyQuestion {
   std::vector<ShardSite> sites;  // all ranks that hold a shard
   RankMesh mesh;
   bool may_pad = false;  // parameters only
+  // Of the micro-batches in question; none where nothing is packed. A cut by documents must fit
+  // all.
+  std::vector<const Documents*> documents{};
 };
 
 // In the order in which they are tried; the last five only where nothing else fits the shape.

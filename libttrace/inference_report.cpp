@@ -142,10 +142,14 @@ std::string InferenceReport::examine(const DecidedClass& decided, bool parallel)
   const ClassVerdict& verdict = decided.verdict;
   if (verdict.standing.empty()) return explain_misfit(decided);
   if (verdict.contradicted) {
-    const std::string fits =
-        verdict.declared_fit
-            ? "agreement " + decimal(*verdict.declared_fit) + " against " + decimal(verdict.fit)
-            : "the declared one does not give the shards' shapes";
+    std::string fits = "the declared one does not give the shards' shapes";
+    for (const Documents* documents : decided.tensors.question.documents) {
+      const std::string missing = missing_documents(*decided.tensors.declared, documents);
+      if (!missing.empty()) fits = untold_documents(missing);
+    }
+    if (verdict.declared_fit) {
+      fits = "agreement " + decimal(*verdict.declared_fit) + " against " + decimal(verdict.fit);
+    }
     report(decided, FindingKind::layout_contradicted,
            "declared \"" + to_string(*decided.tensors.declared) + "\", content is \"" +
                to_string(verdict.standing.front().layout) + "\" (" + fits + ")");

@@ -65,10 +65,12 @@ double common_factor(const std::vector<Pair>& pairs, double typical) {
 // Row-major positions of a shard to row-major indices of the logical tensor.
 class PositionMap {
  public:
-  PositionMap(const Hypothesis& hypothesis, const Coordinates& where, const Shape& local)
+  PositionMap(const Hypothesis& hypothesis, const Coordinates& where, const Shape& local,
+              const Documents* documents)
       : reference_(hypothesis.reference), layout_(hypothesis.layout), local_(local) {
     for (std::size_t dim = 0; dim < local.size(); ++dim) {
-      runs_.push_back(runs_of(hypothesis.global[dim], hypothesis.layout.dims[dim], where));
+      runs_.push_back(runs_of(hypothesis.global[dim],
+                              with_documents(hypothesis.layout.dims[dim], documents), where));
     }
   }
   // In terms of the reference's shape, which padding exceeds: kOutside there.
@@ -147,7 +149,7 @@ Ballot::Ballot(const std::vector<Observation>& observations, std::uint64_t seed)
           shard->record->shape.size() != observation.reference->shape.size()) {
         continue;
       }
-      Voice voice{slot_for(*shard, seed), {}};
+      Voice voice{slot_for(*shard, observation.documents, seed), {}};
       const auto bytes = shard->segment->bytes(*shard->record);
       for (const std::uint64_t position : slots_[voice.slot].positions) {
         voice.values.push_back(decode(shard->record->dtype, bytes.data(), position));
@@ -161,11 +163,14 @@ Ballot::Ballot(const std::vector<Observation>& observations, std::uint64_t seed)
   }
 }
 
-std::size_t Ballot::slot_for(const Shard& shard, std::uint64_t seed) {
+std::size_t Ballot::slot_for(const Shard& shard, const Documents* documents, std::uint64_t seed) {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
-    if (slots_[i].where == shard.where.get() && slots_[i].local == shard.record->shape) return i;
+    if (slots_[i].where == shard.where.get() && slots_[i].local == shard.record->shape &&
+        slots_[i].documents == documents) {
+      return i;
+    }
   }
-  Slot slot{shard.where, shard.record->shape, {}, index_count_};
+  Slot slot{shard.where, shard.record->shape, documents, {}, index_count_};
   slot.positions =
       sample_positions(element_count(slot.local), seed ^ seed_of(bracketed(slot.local)));
   index_count_ += slot.positions.size();
@@ -177,7 +182,7 @@ std::vector<std::uint64_t> Ballot::index_table(const Hypothesis& hypothesis) con
   std::vector<std::uint64_t> table;
   table.reserve(index_count_);
   for (const Slot& slot : slots_) {
-    PositionMap map(hypothesis, slot.where, slot.local);
+    PositionMap map(hypothesis, slot.where, slot.local, slot.documents);
     for (const std::uint64_t position : slot.positions) table.push_back(map(position));
   }
   return table;

@@ -19,6 +19,7 @@ namespace ttrace {
 struct Observation {
   const LogicalTensor* reference = nullptr;
   std::vector<const Shard*> shards;
+  const Documents* documents = nullptr;  // of its micro-batch
 };
 
 // Shards at the coordinates 0, 1 and last of one axis at a time, and the one that is last on all:
@@ -65,6 +66,7 @@ class Ballot {
   struct Slot {
     Coordinates where;
     Shape local;
+    const Documents* documents = nullptr;
     std::vector<std::uint64_t> positions;
     std::size_t first = 0;  // in Marks::indices
   };
@@ -77,7 +79,7 @@ class Ballot {
     bool exact = false;  // integers agree only when equal
     std::vector<Voice> voices;
   };
-  std::size_t slot_for(const Shard& shard, std::uint64_t seed);
+  std::size_t slot_for(const Shard& shard, const Documents* documents, std::uint64_t seed);
   void mark_witness(const Witness& witness, Marks& marks) const;
   // Appends (sum, what the reference has there) of each sampled element of a complete sum.
   void add_sums(const Witness& witness, const std::vector<std::uint64_t>& indices,

@@ -113,7 +113,8 @@ std::size_t try_tier(FamilyTier tier, const ClassOfTensors& tensors, const CutLe
 void run_tiers(const ClassOfTensors& tensors, const CutLessons& lessons, const Ballot& ballot,
                Contest& contest, ClassVerdict& verdict) {
   std::size_t fitting = try_tier(FamilyTier::plain, tensors, lessons, contest, verdict);
-  if (!(contest.settled() && verdict.varied)) {
+  // A plain cut may agree with most of a sequence that is cut document by document.
+  if (!(contest.settled() && verdict.varied) || !tensors.question.documents.empty()) {
     fitting += try_tier(FamilyTier::strided, tensors, lessons, contest, verdict);
   }
   const bool parameter = tensors.question.may_pad;
@@ -188,8 +189,9 @@ std::vector<Observation> observe(const ClassOfTensors& tensors) {
   const std::size_t count = std::min(usable.size(), kMaxObservations);
   for (std::size_t i = 0; i < count; ++i) {
     const ClassMember& member = *usable[i * usable.size() / count];
-    observations.push_back(
-        {member.reference, representative_shards(*member.shards, tensors.question.mesh)});
+    observations.push_back({member.reference,
+                            representative_shards(*member.shards, tensors.question.mesh),
+                            member.documents});
   }
   return observations;
 }

@@ -18,6 +18,7 @@ struct ClassMember {
   const Key* key = nullptr;
   const std::vector<Shard>* shards = nullptr;
   const LogicalTensor* reference = nullptr;
+  const Documents* documents = nullptr;  // of its micro-batch, where anything is packed
 };
 
 // Tensors with equal names but for the numeric components, equal slots, shapes, mesh axes and

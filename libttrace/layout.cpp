@@ -35,15 +35,38 @@ Span chunk(std::uint64_t begin, std::uint64_t extent, const AxisPosition& positi
   return {begin + first, begin + std::min(extent, first + part)};
 }
 
+// All of it where the cut names no sections.
+std::vector<Span> sections_of(std::uint64_t extent, const Cut& cut) {
+  if (cut.sections.empty() && cut.documents.empty()) return {{0, extent}};
+  if (cut.sections.empty()) {
+    refuse_cut(cut, extent, "cannot be cut before it is known where the documents end");
+  }
+  std::vector<Span> spans;
+  std::uint64_t begin = 0;
+  for (const std::uint64_t section : cut.sections) {
+    if (section > extent - begin) refuse_cut(cut, extent, "are fewer than the sections add up to");
+    spans.push_back({begin, begin + section});
+    begin += section;
+  }
+  if (begin != extent) refuse_cut(cut, extent, "are more than the sections add up to");
+  return spans;
+}
+
+// Chunks r and 2n-1-r of each section; the whole is one when there are none.
 std::vector<Span> zigzag_spans(std::uint64_t extent, const Cut& cut, const AxisPosition& position) {
   const std::uint64_t parts = 2 * position.size;
-  if (extent % parts != 0) {
-    refuse_cut(cut, extent, "do not divide into " + std::to_string(parts) + " chunks");
-  }
-  const std::uint64_t part = extent / parts;
   const std::uint64_t mirrored = parts - 1 - position.coord;
-  return {{position.coord * part, (position.coord + 1) * part},
-          {mirrored * part, (mirrored + 1) * part}};
+  std::vector<Span> spans;
+  for (const auto& [begin, end] : sections_of(extent, cut)) {
+    if ((end - begin) % parts != 0) {
+      refuse_cut(cut, end - begin, "do not divide into " + std::to_string(parts) + " chunks");
+    }
+    const std::uint64_t part = (end - begin) / parts;
+    for (const std::uint64_t chunk : {position.coord, mirrored}) {
+      spans.push_back({begin + chunk * part, begin + (chunk + 1) * part});
+    }
+  }
+  return spans;
 }
 
 std::vector<Span> strided_spans(std::uint64_t extent, const Cut& cut,
@@ -63,13 +86,9 @@ std::vector<Span> strided_spans(std::uint64_t extent, const Cut& cut,
 std::vector<Span> section_spans(std::uint64_t extent, const Cut& cut,
                                 const AxisPosition& position) {
   std::vector<Span> spans;
-  std::uint64_t begin = 0;
-  for (const std::uint64_t section : cut.sections) {
-    if (section > extent - begin) refuse_cut(cut, extent, "are fewer than the sections add up to");
-    spans.push_back(chunk(begin, section, position));
-    begin += section;
+  for (const auto& [begin, end] : sections_of(extent, cut)) {
+    spans.push_back(chunk(begin, end - begin, position));
   }
-  if (begin != extent) refuse_cut(cut, extent, "are more than the sections add up to");
   return spans;
 }
 

@@ -6,6 +6,8 @@
 //   "b s[tp] h swap(0,1)"          the shard has dimensions 0 and 1 in the other order: [s, b, h]
 // cuts: "tp" plain (torch.chunk: ceil, uneven tail or empty) · "cp:zigzag" chunks r and 2n-1-r ·
 // "tp:/2" the dimension is 2 equal sections, each cut over tp · "tp:(64,32,32)" unequal sections ·
+// "cp:zigzag(8,12,12)" chunks r and 2n-1-r of each section · "cp:zigzag(@input.cu_seqlens)" and
+// "cp:(@input.cu_seqlens)" sections that an input of the micro-batch tells (documents.hpp) ·
 // "ep:ragged" pieces in the order of coordinates, of sizes that the shards themselves have ·
 // "dp:flat" is not a cut of one dimension; flat ranges stand beside the dims (Layout::flat).
 // Given a rank's coordinates it compiles to runs per dimension, and the product of runs to boxes.
@@ -41,9 +43,12 @@ struct Cut {
   std::string axis;
   CutKind kind = CutKind::shard;
   std::uint64_t parts = 1;  // strided: number of equal sections
-  // sections: their extents in the logical tensor; ragged: what each coordinate holds, empty as
-  // long as no shards were looked at
+  // sections, and zigzag of each section: their extents in the logical tensor; ragged: what each
+  // coordinate holds, empty as long as no shards were looked at
   std::vector<std::uint64_t> sections;
+  // The input of the model that tells the sections of a micro-batch, "" for none. They are filled
+  // in for one micro-batch (with_documents), before that nothing can be cut.
+  std::string documents{};
   friend bool operator==(const Cut&, const Cut&) = default;
 };
 

@@ -22,13 +22,15 @@ LogicalTensor whole_tensor(const Shard& shard) {
 }
 
 // Row-major index of each element of the shard in the logical tensor, in the shard's order.
-std::vector<std::uint64_t> logical_indices(const Hypothesis& hypothesis, const Shard& shard) {
+std::vector<std::uint64_t> logical_indices(const Hypothesis& hypothesis, const Shard& shard,
+                                           const Documents* documents) {
   std::vector<std::uint64_t> indices{0};
   for (std::size_t dim = 0; dim < hypothesis.global.size(); ++dim) {
     const std::uint64_t extent = hypothesis.global[dim];
+    const auto cuts = with_documents(hypothesis.layout.dims[dim], documents);
     std::vector<std::uint64_t> longer;
     for (const std::uint64_t outer : indices) {
-      for (const Run& run : runs_of(extent, hypothesis.layout.dims[dim], shard.where)) {
+      for (const Run& run : runs_of(extent, cuts, shard.where)) {
         for (std::uint64_t i = 0; i < run.count; ++i) {
           longer.push_back(outer * extent + run.global + i);
         }
@@ -52,7 +54,8 @@ bool holds(const Shard& shard, const std::vector<std::uint64_t>& indices,
 }  // namespace
 
 std::optional<CutMatch> match_cut_inputs(const std::map<std::int32_t, Shard>& whole,
-                                         const std::map<Turn, Shard>& parts) {
+                                         const std::map<Turn, Shard>& parts,
+                                         const DocumentTable& documents) {
   if (whole.empty() || parts.empty()) return std::nullopt;
   FamilyQuestion question;
   question.global = whole.begin()->second.record->shape;
@@ -60,9 +63,13 @@ std::optional<CutMatch> match_cut_inputs(const std::map<std::int32_t, Shard>& wh
   std::vector<LogicalTensor> tensors;
   tensors.reserve(whole.size());
   std::vector<std::pair<std::int32_t, ElementReader>> readers;
+  const auto documents_of = [&documents](std::int32_t number) {
+    return documents.of(root_input("", number));
+  };
   for (const auto& [number, shard] : whole) {
     if (!has_bytes(shard) || shard.record->shape != question.global) continue;
     tensors.push_back(whole_tensor(shard));
+    question.documents.push_back(documents_of(number));
     readers.emplace_back(number, ElementReader(tensors.back()));
   }
   for (const auto& [turn, shard] : parts) {
@@ -71,13 +78,17 @@ std::optional<CutMatch> match_cut_inputs(const std::map<std::int32_t, Shard>& wh
     question.sites.push_back({shard.where, shard.record->shape});
   }
   question.mesh = mesh_of(places);
+  if (!documents.packed()) question.documents.clear();
   std::optional<CutMatch> best;
   for (const FamilyTier tier : {FamilyTier::plain, FamilyTier::strided, FamilyTier::uneven}) {
     for (const Hypothesis& hypothesis : members_of(tier, question, {})) {
       CutMatch match{hypothesis.layout, {}};
       for (const auto& [turn, shard] : parts) {
-        const std::vector<std::uint64_t> indices = logical_indices(hypothesis, shard);
+        std::vector<std::uint64_t> indices;
         for (const auto& [number, reader] : readers) {
+          if (indices.empty() || documents.packed()) {
+            indices = logical_indices(hypothesis, shard, documents_of(number));
+          }
           if (holds(shard, indices, reader)) match.numbers[turn].push_back(number);
         }
       }

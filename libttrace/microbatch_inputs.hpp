@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "libttrace/documents.hpp"
 #include "libttrace/logical.hpp"
 
 namespace ttrace {
@@ -60,8 +61,9 @@ struct CutMatch {
   Layout layout;
   std::map<Turn, std::vector<std::int32_t>> numbers;  // all reference micro-batches that fit
 };
-// `whole`: the reference's tensors by logical number.
+// `whole`: the reference's tensors by logical number, as are its `documents`.
 [[nodiscard]] std::optional<CutMatch> match_cut_inputs(const std::map<std::int32_t, Shard>& whole,
-                                                       const std::map<Turn, Shard>& parts);
+                                                       const std::map<Turn, Shard>& parts,
+                                                       const DocumentTable& documents);
 
 }  // namespace ttrace

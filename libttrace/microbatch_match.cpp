@@ -27,7 +27,10 @@ MicrobatchMatcher::MicrobatchMatcher(RunInputs reference, RunInputs candidate)
       reference_numbers_(number_by_content(reference_)) {
   for (const auto& [turn, number] : reference_numbers_) {
     Slots& slots = logicals_[number];
-    for (const auto& [slot, shard] : reference_.turns.at(turn)) slots[slot].push_back(shard);
+    for (const auto& [slot, shard] : reference_.turns.at(turn)) {
+      slots[slot].push_back(shard);
+      documents_.add(root_input(slot, number), shard);
+    }
   }
   weigh_slots();
 }
@@ -148,7 +151,7 @@ void MicrobatchMatcher::match_cut(const std::string& slot) {
     const InputSlots& own = candidate_.turns.at(turn);
     if (own.count(slot) != 0) parts.emplace(turn, own.at(slot));
   }
-  const std::optional<CutMatch> cut = match_cut_inputs(reference_inputs(slot), parts);
+  const std::optional<CutMatch> cut = match_cut_inputs(reference_inputs(slot), parts, documents_);
   if (!cut) return;
   for (const auto& [turn, numbers] : cut->numbers) {
     const auto free = std::find_if(numbers.begin(), numbers.end(), [&](std::int32_t number) {

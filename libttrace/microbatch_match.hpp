@@ -55,6 +55,7 @@ class MicrobatchMatcher {
   std::map<std::int32_t, Slots> logicals_;      // the reference's inputs by logical number
   std::map<std::string, std::size_t> weights_;  // different contents of a slot
   std::set<std::string> cut_axes_;
+  DocumentTable documents_;  // of the reference, by logical number, iteration 0
 };
 
 // Names single samples (rows of the last dimension) that are lost, foreign or repeated, as evidence

@@ -110,7 +110,10 @@ CutLessons lessons_of(const ShardGroups& reference, const LayoutDecisions& decis
 class JointSearch {
  public:
   JointSearch(const ShardGroups& reference, const ShardGroups& candidate, CutLessons lessons)
-      : reference_(reference), candidate_(candidate), lessons_(std::move(lessons)) {}
+      : reference_(reference), candidate_(candidate), lessons_(std::move(lessons)) {
+    documents_.add(reference);
+    documents_.add(candidate);
+  }
 
   void add(const Key& key) {
     const std::vector<Shard>& own = reference_.at(key);
@@ -129,15 +132,39 @@ class JointSearch {
       }
       if (!best) continue;
       LayoutDecision decision;
-      decision.layout = best->layout;
       decision.global_shape = best->global;
       decision.reason = "content: the simplest that both runs have";
-      for (const Key* key : keys) decisions[*key] = decision;
+      for (const Key* key : keys) {
+        decision.layout = with_documents(best->layout, documents_of(*key));
+        decisions[*key] = decision;
+      }
     }
   }
 
  private:
   using Keys = std::vector<const Key*>;
+
+  // A few, spread over the class.
+  static Keys tried_of(const Keys& keys) {
+    Keys tried;
+    const std::size_t count = std::min(kMembers, keys.size());
+    for (std::size_t i = 0; i < count; ++i) tried.push_back(keys[i * keys.size() / count]);
+    return tried;
+  }
+
+  // nullptr where nothing is packed.
+  [[nodiscard]] const Documents* documents_of(const Key& key) const {
+    return documents_.packed() && key.microbatch >= 0 ? documents_.of(key) : nullptr;
+  }
+  [[nodiscard]] std::vector<const Documents*> documents_of(const Keys& keys) const {
+    std::vector<const Documents*> known;
+    for (const Key* key : keys) {
+      const Documents* own = documents_of(*key);
+      if (own == nullptr) continue;
+      if (std::find(known.begin(), known.end(), own) == known.end()) known.push_back(own);
+    }
+    return known;
+  }
 
   // The layout of `own` under which `theirs` have one that agrees best.
   [[nodiscard]] std::optional<Hypothesis> best_of(const std::string& name, const Keys& keys,
@@ -149,8 +176,9 @@ class JointSearch {
     double best_fit = kFits;
     const RankMesh mesh = question_of(own, {}, parameter).mesh;
     for (const Shape& shape : logical_shapes(own.front().record->shape, mesh)) {
-      for (const Hypothesis& hypothesis :
-           exact_members(question_of(own, shape, parameter), lessons_)) {
+      FamilyQuestion question = question_of(own, shape, parameter);
+      question.documents = documents_of(keys);
+      for (const Hypothesis& hypothesis : exact_members(question, lessons_)) {
         const double fit = verdict_on(name, keys, hypothesis, own_groups, theirs).fit;
         const bool better =
             fit > best_fit || (best && fit == best_fit && simpler(hypothesis, *best));
@@ -176,18 +204,19 @@ class JointSearch {
                                         const Hypothesis& hypothesis, const ShardGroups& own,
                                         const ShardGroups& theirs) const {
     LayoutDecision decision;
-    decision.layout = hypothesis.layout;
     decision.global_shape = hypothesis.global;
     std::deque<LogicalTensor> tensors;
     ClassOfTensors tried;
     tried.name = name;
-    for (std::size_t i = 0; i < std::min(kMembers, keys.size()); ++i) {
-      const Key& key = *keys[i * keys.size() / std::min(kMembers, keys.size())];
+    for (const Key* tried_key : tried_of(keys)) {
+      const Key& key = *tried_key;
+      decision.layout = with_documents(hypothesis.layout, documents_of(key));
       tensors.push_back(place_shards(key, own.at(key), decision));
       if (!tensors.back().proved()) return {};  // copies that are none, say
-      tried.members.push_back({&key, &theirs.at(key), &tensors.back()});
+      tried.members.push_back({&key, &theirs.at(key), &tensors.back(), documents_of(key)});
     }
     tried.question = question_of(*tried.members.front().shards, hypothesis.global, false);
+    tried.question.documents = documents_of(keys);
     ClassVerdict verdict = ttrace::decide(tried, lessons_);
     const bool output = keys.front()->slot.rfind("output", 0) == 0;
     if (output && keys.front()->phase == Phase::forward) find_sum(tried, lessons_, verdict);
@@ -198,6 +227,7 @@ class JointSearch {
   const ShardGroups& reference_;
   const ShardGroups& candidate_;
   const CutLessons lessons_;
+  DocumentTable documents_;
   std::map<std::string, std::vector<const Key*>> classes_;
 };
 

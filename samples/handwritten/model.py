@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import argparse
 import zlib
-from typing import List
+from typing import Any, List, Optional
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from parallel import Mesh, contiguous, counted_once, gathered, scattered, shared, summed, zigzag
+from parallel import (Mesh, by_document, contiguous, counted_once, gathered, scattered, shared,
+                      summed, zigzag)
 
 
 def seeded(name: str, rows: int, columns: int, seed: int) -> torch.Tensor:
@@ -61,23 +62,40 @@ class Table(nn.Module):
 
 
 class Core(nn.Module):
-    """Causal attention of this rank's queries and heads over the keys of all cp ranks."""
+    """Causal attention of this rank's queries and heads over the keys of all cp ranks.
+
+    Of packed documents each sees itself alone.
+    """
 
     def __init__(self, args: argparse.Namespace, mesh: Mesh):
         super().__init__()
         self.args, self.mesh = args, mesh
 
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
-                positions: torch.Tensor) -> torch.Tensor:
+                positions: torch.Tensor,
+                documents: Optional[torch.Tensor] = None) -> torch.Tensor:
         order = zigzag if self.args.zigzag else contiguous
+        if documents is not None:
+            order = by_document(order, documents)
         k, v = (gathered(t, self.mesh, "cp", 1, order) for t in (k, v))
         repeats = q.shape[2] // k.shape[2]
         k, v = (t.repeat_interleave(repeats, 2) for t in (k, v))
         scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / q.shape[-1] ** 0.5
-        limit = positions if self.args.bug != "cp-mask" else torch.arange(len(positions))
-        hidden = torch.arange(k.shape[1])[None, :] > limit[:, None]
+        hidden = self.hidden(order, k.shape[1], positions, documents)
         weights = scores.float().masked_fill(hidden, float("-inf")).softmax(-1).to(q.dtype)
         return torch.einsum("bhqk,bkhd->bqhd", weights, v).flatten(2)
+
+    def hidden(self, order: Any, length: int, positions: torch.Tensor,
+               documents: Optional[torch.Tensor]) -> torch.Tensor:
+        """Which of all keys each of the rank's queries must not see."""
+        keys = torch.arange(length)
+        own = order(self.mesh.size["cp"], self.mesh.rank["cp"], length)
+        limit = own if self.args.bug != "cp-mask" else torch.arange(len(positions))
+        later = keys[None, :] > limit[:, None]
+        if documents is None or self.args.bug == "packed-mask":
+            return later
+        numbers = torch.bucketize(keys, documents, right=True)
+        return later | (numbers[None, :] != numbers[own][:, None])
 
 
 class Block(nn.Module):
@@ -105,10 +123,11 @@ class Block(nn.Module):
         return torch.cat([section.chunk(self.mesh.size["tp"])[self.mesh.rank["tp"]]
                           for section in full.split(sections)])
 
-    def forward(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, positions: torch.Tensor,
+                documents: Optional[torch.Tensor] = None) -> torch.Tensor:
         q, k, v = self.pack(self.enter(self.norm_in(x))).split(self.sections, -1)
         q, k, v = (t.unflatten(-1, (-1, self.head)) for t in (q, k, v))
-        x = x + self.leave(self.merge(self.core(q, k, v, positions)))
+        x = x + self.leave(self.merge(self.core(q, k, v, positions, documents)))
         gate, up = self.gate_up(self.enter(self.norm_mid(x))).chunk(2, -1)
         return x + self.leave(self.down(F.silu(gate) * up), self.is_wrong)
 
@@ -134,8 +153,9 @@ class Decoder(nn.Module):
         self.args, self.mesh = args, mesh
         if mesh.first:
             self.words = Table(seeded("words", args.vocabulary, args.width, args.seed), mesh)
+            places = args.length * (args.batch if args.packed else 1)
             self.places = nn.Embedding.from_pretrained(
-                seeded("places", args.length, args.width, args.seed), freeze=False)
+                seeded("places", places, args.width, args.seed), freeze=False)
         own = torch.arange(args.layers).chunk(mesh.size["pp"])[mesh.rank["pp"]].tolist()
         self.blocks = nn.ModuleList([Block(f"blocks.{i}.", args, mesh) for i in own])
         if mesh.last:
@@ -143,8 +163,8 @@ class Decoder(nn.Module):
             self.scores = Matrix(seeded("scores", args.vocabulary, args.width, args.seed).chunk(
                 mesh.size["tp"])[mesh.rank["tp"]])
 
-    def forward(self, x: torch.Tensor, targets: torch.Tensor,
-                positions: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, targets: torch.Tensor, positions: torch.Tensor,
+                documents: Optional[torch.Tensor] = None) -> torch.Tensor:
         """`x`: tokens, or what the stage before returned. The sum of this rank's losses, of which
         all ranks of tp go on with the same; on other stages than the last what the next one gets.
         """
@@ -154,7 +174,7 @@ class Decoder(nn.Module):
             x = block.leave(self.words(x)) + self.places(
                 positions[own] if self.args.sp else positions)
         for block in self.blocks:
-            x = block(x, positions)
+            x = block(x, positions, documents)
         if not self.mesh.last:
             return x
         logits = self.scores(block.enter(self.norm_out(x)))

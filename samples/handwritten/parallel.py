@@ -136,3 +136,15 @@ def zigzag(size: int, rank: int, extent: int) -> torch.Tensor:
     """One part from each end, so that causal attention is as much work for each rank."""
     chunks = torch.arange(extent).chunk(2 * size)
     return torch.cat([chunks[rank], chunks[2 * size - 1 - rank]])
+
+
+def by_document(order: Any, documents: torch.Tensor) -> Any:
+    """The order that takes each document by itself; `documents`: where each begins, and the end."""
+    edges = documents.tolist()
+
+    def own(size: int, rank: int, extent: int) -> torch.Tensor:
+        assert edges[-1] == extent
+        return torch.cat([begin + order(size, rank, end - begin)
+                          for begin, end in zip(edges, edges[1:])])
+
+    return own

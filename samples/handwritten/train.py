@@ -13,10 +13,11 @@ import sys
 
 import torch
 
+from data import UNIT, micro_batch, numbers
 from model import Decoder
-from parallel import Mesh, contiguous, zigzag
+from parallel import Mesh
 
-BUGS = ("cp-mask", "no-reduce", "norm-grad-sync")
+BUGS = ("cp-mask", "no-reduce", "norm-grad-sync", "packed-positions", "packed-mask")
 
 
 def parse() -> argparse.Namespace:
@@ -25,6 +26,8 @@ def parse() -> argparse.Namespace:
     for axis in ("pp", "dp", "cp", "tp"):
         add(f"--{axis}", type=int, default=1, help="size of this axis")
     add("--zigzag", action="store_true", help="sequences are cut from both ends over cp")
+    add("--packed", action="store_true", help="documents of random lengths in one sequence, which "
+        "are cut over cp one by one")
     add("--sp", action="store_true", help="between blocks sequences are cut over tp, too")
     add("--layers", type=int, default=3)
     add("--width", type=int, default=48)
@@ -40,20 +43,24 @@ def parse() -> argparse.Namespace:
     add("--seed", type=int, default=3)
     add("--bug", choices=BUGS, help="train with this silent bug")
     args = parser.parse_args()
-    if args.layers < args.pp or args.batch % args.dp or args.kv_heads % args.tp or args.length % (2 * args.cp * args.tp) or (
-            args.sp and args.bug == "no-reduce"):
-        if int(os.environ.get("RANK", "0")) == 0:
-            print("train.py: --layers must be --pp at least, --batch must divide by --dp, --kv-heads by --tp, --length by "
-                  "2 x --cp x --tp; --bug no-reduce excludes --sp", file=sys.stderr)
-        sys.exit(2)
+    dealt = args.micro_batches if args.packed else args.batch
+    if args.layers < args.pp or dealt % args.dp or args.kv_heads % args.tp or (
+            args.length % (2 * args.cp * args.tp)) or (args.sp and args.bug == "no-reduce"):
+        refuse("--layers must be --pp at least, --batch (with --packed --micro-batches) must divide "
+               "by --dp, --kv-heads by --tp, --length by 2 x --cp x --tp; --bug no-reduce excludes "
+               "--sp")
+    if args.packed and (UNIT % (2 * args.cp) or args.length % UNIT or args.bug == "cp-mask"):
+        refuse(f"with --packed {UNIT} must divide by 2 x --cp, and --length by {UNIT}; --bug "
+               "cp-mask excludes it")
+    if not args.packed and str(args.bug).startswith("packed"):
+        refuse(f"--bug {args.bug} needs --packed")
     return args
 
 
-def samples(args: argparse.Namespace, number: int) -> torch.Tensor:
-    """[batch, length + 1]: a walk through the vocabulary, different for each sample."""
-    generator = torch.Generator().manual_seed(args.seed * 7919 + number)
-    steps = torch.randint(1, 8, (args.batch, args.length + 1), generator=generator)
-    return steps.cumsum(1) % args.vocabulary
+def refuse(why: str) -> None:
+    if int(os.environ.get("RANK", "0")) == 0:
+        print(f"train.py: {why}", file=sys.stderr)
+    sys.exit(2)
 
 
 def reduce_gradients(model: Decoder, args: argparse.Namespace, mesh: Mesh) -> None:
@@ -67,26 +74,23 @@ def reduce_gradients(model: Decoder, args: argparse.Namespace, mesh: Mesh) -> No
         parameter.grad /= tokens
 
 
-def received(batch: torch.Tensor, args: argparse.Namespace, mesh: Mesh) -> torch.Tensor:
-    """What the stage before computed of this batch."""
-    length = args.length // mesh.size["cp"] // (mesh.size["tp"] if args.sp else 1)
-    like = torch.empty(batch.shape[0], length, args.width,
+def received(tokens: torch.Tensor, args: argparse.Namespace, mesh: Mesh) -> torch.Tensor:
+    """What the stage before computed of them."""
+    rows, length = tokens.shape
+    like = torch.empty(rows, length // (mesh.size["tp"] if args.sp else 1), args.width,
                        dtype=torch.bfloat16 if args.bf16 else torch.float32)
     return mesh.receive(like, -1).requires_grad_()
 
 
 def train_step(model: Decoder, optimizer: torch.optim.Optimizer, args: argparse.Namespace,
                mesh: Mesh, iteration: int) -> float:
-    order = zigzag if args.zigzag else contiguous
-    positions = order(mesh.size["cp"], mesh.rank["cp"], args.length)
     total = torch.zeros(())
     optimizer.zero_grad()
     passed = []
-    for number in range(args.micro_batches):
-        batch = samples(args, iteration * args.micro_batches + number)
-        batch = batch.chunk(mesh.size["dp"])[mesh.rank["dp"]]
-        given = batch[:, positions] if mesh.first else received(batch, args, mesh)
-        result = model(given, batch[:, positions + 1], positions)
+    for number in numbers(args, mesh, iteration):
+        batch = micro_batch(args, mesh, number)
+        given = batch.tokens if mesh.first else received(batch.tokens, args, mesh)
+        result = model(given, batch.targets, batch.positions, batch.documents)
         if mesh.last:
             total += result.detach()
         else:

@@ -54,6 +54,17 @@ class LayoutsAgainstNumpy(unittest.TestCase):
         expected = numpy.concatenate([q[:8], k[:2], v[:2]])
         numpy.testing.assert_array_equal(part(self.values, "[tp:(16,4,4)] -", tp=(0, 2)), expected)
 
+    def test_each_document_is_cut_from_both_ends(self):
+        documents = numpy.split(self.values, [8, 20])
+        expected = numpy.concatenate([numpy.concatenate([d[len(d) // 4:len(d) // 2],
+                                                         d[len(d) // 2:len(d) * 3 // 4]])
+                                      for d in documents])
+        numpy.testing.assert_array_equal(
+            part(self.values, "s[cp:zigzag(8,12,4)] h", cp=(1, 2)), expected)
+        for wrong in ("[cp:zigzag(8,12,6)] -", "[cp:zigzag(8,14,2)] -"):  # not 24; not by 4
+            with self.assertRaises(layouts.LayoutError):
+                part(self.values, wrong, cp=(1, 2))
+
     def test_inner_cuts_cut_what_outer_ones_leave(self):
         expected = numpy.split(numpy.split(self.values, 2)[1], 3)[2]
         numpy.testing.assert_array_equal(

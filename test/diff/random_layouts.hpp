@@ -102,7 +102,7 @@ class LayoutGenerator {
                          [parts](std::uint64_t length) { return length % parts == 0; });
     };
     Cut made{axis, CutKind::shard, 1, {}};
-    const std::uint64_t kind = below(4);
+    const std::uint64_t kind = below(5);
     const std::uint64_t parts = 2 + below(3);
     if (kind == 1 && all_divide_by(2 * size)) {
       made.kind = CutKind::zigzag;
@@ -115,6 +115,12 @@ class LayoutGenerator {
       const std::uint64_t first = 1 + below(length - 2);
       const std::uint64_t second = 1 + below(length - first - 1);
       made.sections = {first, second, length - first - second};
+    } else if (kind == 4 && lengths.size() == 1 && *lengths.begin() % (2 * size) == 0 &&
+               *lengths.begin() > 2 * size) {
+      made.kind = CutKind::zigzag;
+      const std::uint64_t chunks = *lengths.begin() / (2 * size);
+      const std::uint64_t first = 1 + below(chunks - 1);
+      made.sections = {2 * size * first, 2 * size * (chunks - first)};
     }
     cuts.push_back(std::move(made));
   }
@@ -135,7 +141,8 @@ inline std::string dims_text(const RandomLayout& layout) {
       if (cut.kind == CutKind::zigzag) text += ":zigzag";
       if (cut.kind == CutKind::strided) text += ":/" + std::to_string(cut.parts);
       for (std::size_t i = 0; i < cut.sections.size(); ++i) {
-        text += (i == 0 ? ":(" : ",") + std::to_string(cut.sections[i]);
+        const std::string open = cut.kind == CutKind::zigzag ? "(" : ":(";
+        text += (i == 0 ? open : ",") + std::to_string(cut.sections[i]);
       }
       if (!cut.sections.empty()) text += ")";
     }

@@ -42,6 +42,18 @@ class Bench {
     add_reference(key, tensor, kind);
     add_shards(key, parameter ? tensor : noisy(tensor, 1e-6, ++seed_), cutter, layout, kind);
   }
+  // An input of the model of whole numbers, which needs no rounding.
+  void add_input(const std::string& key, const Tensor& tensor, const Cutter& cutter) {
+    const Field field{key_of(key), DType::int64, RecordKind::full, "", kFlagRootInput};
+    reference_.add(0, field, tensor);
+    add_input_shards(key, tensor, cutter);
+  }
+  void add_input_shards(const std::string& key, const Tensor& tensor, const Cutter& cutter) {
+    const Field field{key_of(key), DType::int64, RecordKind::full, "", kFlagRootInput};
+    for (const auto& [rank, where] : candidate_.places()) {
+      candidate_.add(rank, field, cutter(tensor, where));
+    }
+  }
   void add_reference(const std::string& key, const Tensor& tensor,
                      RecordKind kind = RecordKind::full) {
     Field field{key_of(key), DType::float32, kind, "", 0};

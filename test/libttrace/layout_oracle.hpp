@@ -32,17 +32,20 @@ inline Indices concatenate(Indices left, const Indices& right) {
 
 inline Indices cut_oracle(const Indices& list, const Cut& cut, const AxisPosition& at) {
   if (cut.kind == CutKind::shard) return chunk_oracle(list, at.size, at.coord);
-  if (cut.kind == CutKind::zigzag) {
-    return concatenate(chunk_oracle(list, 2 * at.size, at.coord),
-                       chunk_oracle(list, 2 * at.size, 2 * at.size - 1 - at.coord));
-  }
   Indices sections = cut.sections;
   if (cut.kind == CutKind::strided) sections.assign(cut.parts, list.size() / cut.parts);
+  if (cut.kind == CutKind::zigzag && sections.empty()) sections = {list.size()};
   Indices mine;
   std::uint64_t begin = 0;
   for (const std::uint64_t section : sections) {
-    mine = concatenate(mine, chunk_oracle(slice(list, begin, begin + section), at.size, at.coord));
+    const Indices inside = slice(list, begin, begin + section);
     begin += section;
+    if (cut.kind == CutKind::zigzag) {
+      mine = concatenate(mine, chunk_oracle(inside, 2 * at.size, at.coord));
+      mine = concatenate(mine, chunk_oracle(inside, 2 * at.size, 2 * at.size - 1 - at.coord));
+    } else {
+      mine = concatenate(mine, chunk_oracle(inside, at.size, at.coord));
+    }
   }
   return mine;
 }

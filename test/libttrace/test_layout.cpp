@@ -128,6 +128,9 @@ TEST_CASE("dims strings print as they were read, without names") {
       {"s[cp:zigzag,tp] b h[tp2:/2]", "[cp:zigzag,tp] - [tp2:/2]"},
       {"h[tp] d partial(cp)", "[tp] - partial(cp)"},
       {"[tp:(64,32,32)]", "[tp:(64,32,32)]"},
+      {"t[cp:zigzag(8,12),tp] h", "[cp:zigzag(8,12),tp] -"},
+      {"t[cp:zigzag(@input.cu_seqlens)] h[tp]", "[cp:zigzag(@input.cu_seqlens)] [tp]"},
+      {"t[cp:(@input.1.offsets)]", "[cp:(@input.1.offsets)]"},
       {"  -   [dp:/2,tp]  ", "- [dp:/2,tp]"},
       {"h[tp/outer2] partial(cp,dp)", "[tp/outer2] partial(cp,dp)"},
       {"b s[tp] h swap(1,0)", "- [tp] - swap(0,1)"},
@@ -156,6 +159,12 @@ TEST_CASE("a malformed dims string is refused with the column of the mistake") {
       {"[tp:(1,)]", 8},
       {"[tp:(1", 7},
       {"[tp:flat]", 5},
+      {"[cp:zigzag()]", 12},
+      {"[cp:zigzag(8,]", 14},
+      {"[cp:zigzag(8,0)]", 14},
+      {"[cp:zigzag(@)]", 13},
+      {"[cp:(@a,b)]", 8},
+      {"[cp:zigzag8]", 11},
       {"[tp:zag]", 5},
       {"[tp] [tp]", 7},
       {"partial(", 9},
@@ -213,6 +222,11 @@ TEST_CASE("each cut gives the runs that its definition says") {
   CHECK(runs_of(8, cuts_of("[tp:/2]"), at(1, 2)) == std::vector<Run>{{0, 2, 2}, {2, 2, 6}});
   CHECK(runs_of(8, cuts_of("[tp:(4,2,2)]"), at(0, 2)) ==
         std::vector<Run>{{0, 2, 0}, {2, 1, 4}, {3, 1, 6}});
+  // Documents of 8 and 4: chunks of 2 and of 1, the middle ones are neighbours.
+  CHECK(runs_of(12, cuts_of("[tp:zigzag(8,4)]"), at(0, 2)) ==
+        std::vector<Run>{{0, 2, 0}, {2, 3, 6}, {5, 1, 11}});
+  CHECK(runs_of(12, cuts_of("[tp:zigzag(8,4)]"), at(1, 2)) ==
+        std::vector<Run>{{0, 4, 2}, {4, 2, 9}});
   CHECK(runs_of(8, cuts_of("[other]"), at(1, 2)) == std::vector<Run>{{0, 8, 0}});
   CHECK(runs_of(8, cuts_of("[tp/outer2]"), at(1, 4)) == std::vector<Run>{{0, 4, 0}});
   CHECK(runs_of(8, cuts_of("[tp/inner2]"), at(1, 4)) == std::vector<Run>{{0, 4, 4}});
@@ -223,6 +237,11 @@ TEST_CASE("a cut that does not divide as it must is trouble") {
   CHECK_THROWS_AS(runs_of(7, cuts_of("[tp:/2]"), at(0, 2)), Trouble);
   CHECK_THROWS_AS(runs_of(7, cuts_of("[tp:(4,2)]"), at(0, 2)), Trouble);
   CHECK_THROWS_AS(runs_of(5, cuts_of("[tp:(4,2)]"), at(0, 2)), Trouble);
+  CHECK_THROWS_AS(runs_of(12, cuts_of("[tp:zigzag(8,8)]"), at(0, 2)), Trouble);
+  CHECK_THROWS_AS(runs_of(12, cuts_of("[tp:zigzag(4,4)]"), at(0, 2)), Trouble);
+  CHECK_THROWS_AS(runs_of(12, cuts_of("[tp:zigzag(6,6)]"), at(0, 2)), Trouble);
+  CHECK_THROWS_AS(runs_of(12, cuts_of("[tp:zigzag(@input.1)]"), at(0, 2)), Trouble);
+  CHECK_THROWS_AS(runs_of(12, cuts_of("[tp:(@input.1)]"), at(0, 2)), Trouble);
   CHECK_THROWS_AS(runs_of(8, cuts_of("[tp]"), at(2, 2)), Trouble);
   CHECK_THROWS_AS(runs_of(8, cuts_of("[tp/outer3]"), at(0, 4)), Trouble);
 }
@@ -230,7 +249,8 @@ TEST_CASE("a cut that does not divide as it must is trouble") {
 TEST_CASE("runs of all kinds, sizes and nestings equal the index lists") {
   for (const std::string dims :
        {"[tp]", "[tp:/1]", "[tp:/3]", "[tp:zigzag]", "[tp:(13,1,10)]", "[tp,cp]", "[tp:zigzag,cp]",
-        "[cp,tp:/2]", "[cp:zigzag,tp:/2]", "[tp:/3,cp:zigzag]", "[cp:/2,tp]", "[tp:(10,5,9),cp]"}) {
+        "[cp,tp:/2]", "[cp:zigzag,tp:/2]", "[tp:/3,cp:zigzag]", "[cp:/2,tp]", "[tp:(10,5,9),cp]",
+        "[tp:zigzag(4,12,8)]", "[tp:zigzag(16,8),cp:zigzag]"}) {
     for (const std::uint64_t extent : {24u, 48u}) {
       for (std::uint64_t rank = 0; rank < 4; ++rank) {
         const Coordinates where{{"tp", {rank / 2, 2}}, {"cp", {rank % 2, 2}}};

@@ -48,10 +48,11 @@ def dims_text(cuts: Sequence[Sequence[str]], partial: Sequence[str] = ()) -> str
 
 class Cut(NamedTuple):
     axis: str
-    rule: str  # "", "zigzag", "/K" or "(A,B,...)"
+    rule: str  # "", "zigzag", "/K", "(A,B,...)" or "zigzag(A,B,...)"
 
 
-_CUT = re.compile(r"([^:,\[\]()\s]+)(?::(zigzag|/[1-9]\d*|\([1-9]\d*(?:,[1-9]\d*)*\)))?")
+_SECTIONS = r"\([1-9]\d*(?:,[1-9]\d*)*\)"
+_CUT = re.compile(rf"([^:,\[\]()\s]+)(?::(zigzag(?:{_SECTIONS})?|/[1-9]\d*|{_SECTIONS}))?")
 _DIM = re.compile(r"([^\[\]\s()]*)(?:\[([^\[\]\s]+)\])?")
 
 
@@ -108,25 +109,31 @@ def _spans(cut: Cut, extent: int, position: AxisPosition) -> Runs:
     coord, size = position
     if cut.rule == "":
         return [_chunk(0, extent, position)]
-    if cut.rule == "zigzag":
-        if extent % (2 * size):
-            raise LayoutError(f"{extent} elements do not divide into {2 * size} chunks")
-        part = extent // (2 * size)
-        return [(coord * part, part), ((2 * size - 1 - coord) * part, part)]
-    if cut.rule.startswith("/"):
-        parts = int(cut.rule[1:])
-        if extent % parts:
-            raise LayoutError(f"{extent} elements do not divide into {parts} equal sections")
-        sections = [extent // parts] * parts
-    else:
-        sections = [int(number) for number in cut.rule[1:-1].split(",")]
-        if sum(sections) != extent:
-            raise LayoutError(f"sections {cut.rule} do not add up to {extent} elements")
+    zigzag = cut.rule.startswith("zigzag")
     first, spans = 0, []
-    for section in sections:
-        spans.append(_chunk(first, section, position))
+    for section in _sections(cut.rule.replace("zigzag", ""), extent):
+        if zigzag and section % (2 * size):
+            raise LayoutError(f"{section} elements do not divide into {2 * size} chunks")
+        if zigzag:
+            part = section // (2 * size)
+            spans += [(first + chunk * part, part) for chunk in (coord, 2 * size - 1 - coord)]
+        else:
+            spans.append(_chunk(first, section, position))
         first += section
     return spans
+
+
+def _sections(rule: str, extent: int) -> List[int]:
+    """ "/K" or "(A,B,...)"; "" is one."""
+    if rule.startswith("/"):
+        parts = int(rule[1:])
+        if extent % parts:
+            raise LayoutError(f"{extent} elements do not divide into {parts} equal sections")
+        return [extent // parts] * parts
+    sections = [int(number) for number in rule[1:-1].split(",")] if rule else [extent]
+    if sum(sections) != extent:
+        raise LayoutError(f"sections {rule} do not add up to {extent} elements")
+    return sections
 
 
 def _chunk(first: int, extent: int, position: AxisPosition) -> Tuple[int, int]:
