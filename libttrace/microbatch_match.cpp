@@ -146,10 +146,18 @@ void MicrobatchMatcher::match_equal(const Turn& turn) {
 }
 
 void MicrobatchMatcher::match_cut(const std::string& slot) {
+  // Turns that another input has told show how this one is cut, too.
+  const std::set<Turn> open = unmatched();
+  std::set<Shape> shapes;
+  for (const Turn& turn : open) {
+    const auto own = candidate_.turns.at(turn).find(slot);
+    if (own != candidate_.turns.at(turn).end()) shapes.insert(own->second.record->shape);
+  }
   std::map<Turn, Shard> parts;
-  for (const Turn& turn : unmatched()) {
-    const InputSlots& own = candidate_.turns.at(turn);
-    if (own.count(slot) != 0) parts.emplace(turn, own.at(slot));
+  for (const auto& [turn, own] : candidate_.turns) {
+    const auto part = own.find(slot);
+    if (part == own.end() || shapes.count(part->second.record->shape) == 0) continue;
+    parts.emplace(turn, part->second);
   }
   const std::optional<CutMatch> cut = match_cut_inputs(reference_inputs(slot), parts, documents_);
   if (!cut) return;
@@ -157,7 +165,7 @@ void MicrobatchMatcher::match_cut(const std::string& slot) {
     const auto free = std::find_if(numbers.begin(), numbers.end(), [&](std::int32_t number) {
       return !is_taken(turn.first, number);
     });
-    if (free != numbers.end()) numbers_[turn] = *free;
+    if (open.count(turn) != 0 && free != numbers.end()) numbers_[turn] = *free;
   }
   for (const auto& cuts : cut->layout.dims) {
     for (const Cut& used : cuts) cut_axes_.insert(used.axis);
