@@ -117,6 +117,11 @@ ROWS = [
     Row("handwritten", 2, "", "--pp 2"),
     Row("handwritten", 4, "", "--pp 2 --tp 2 --sp"),
     Row("handwritten", 8, "", "--pp 2 --dp 2 --tp 2"),
+    Row("handwritten", 2, "--packed", "--cp 2"),
+    Row("handwritten", 4, "--packed", "--cp 4 --zigzag"),
+    Row("handwritten", 4, "--packed", "--cp 2 --tp 2 --zigzag --sp"),
+    Row("handwritten", 8, "--packed", "--dp 2 --cp 2 --tp 2 --zigzag"),
+    Row("handwritten", 4, "--packed --bf16", "--cp 2 --tp 2 --zigzag --sp"),
 ]
 
 

@@ -106,7 +106,8 @@ void DocumentTable::add(const LogicalTensors& tensors) {
 
 void DocumentTable::add(const ShardGroups& groups) {
   for (const auto& [key, shards] : groups) {
-    if (all_alike(shards)) add(key, shards.front());
+    const bool told = may_tell_documents(key, shards.front().record->dtype);
+    if (told && all_alike(shards)) add(key, shards.front());
   }
 }
 
@@ -116,6 +117,7 @@ void DocumentTable::add(const Key& key, const Shard& whole) {
     return;
   }
   const auto bytes = whole.segment->bytes(record);
+  if (decode(record.dtype, bytes.data(), 0) != 0) return;  // tokens, most likely
   add(key, decoded(record.dtype, bytes.data(), element_count(record.shape)), record.shape);
   whole.segment->release(bytes);
 }

@@ -180,6 +180,9 @@ class Packer {
     Layout dims = layout;
     dims.swapped.reset();
     dims.flat.reset();
+    for (auto& cuts : dims.dims) {
+      for (Cut& cut : cuts) cut.documents.clear();  // the lengths instead, of this micro-batch
+    }
     json entry = {{"dims", to_string(dims)}};
     if (layout.swapped) entry["swapped"] = {layout.swapped->first, layout.swapped->second};
     layouts_[to_string(key)] = std::move(entry);

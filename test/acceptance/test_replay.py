@@ -88,6 +88,25 @@ class Replay(Runs):
         own = self.fed("hand-own", HANDWRITTEN, [], pack)
         self.check_same(self.diff(own, "hand-cut", expected=0))
 
+    def test_packed_documents_are_fed_in_both_directions(self):
+        model = ["--packed"]
+        layout = [*model, "--cp", "2", "--zigzag"]
+        reference = self.trace("packed", HANDWRITTEN, model)
+        candidate = self.trace("packed-cut", HANDWRITTEN, layout, 2)
+        own = self.fed("packed-own", HANDWRITTEN, model, self.pack(candidate, "--like", reference))
+        self.check_same(self.diff(own, "packed-cut", expected=0))
+        self.fed("packed-fed", HANDWRITTEN, layout,
+                 self.pack(reference, "--reshard-like", candidate), 2)
+        report = self.diff("packed", "packed-fed", expected=0)
+        self.check_same(report)
+        self.assertEqual(report["mode"], "local")
+
+        wrong = self.trace("packed-wrong", HANDWRITTEN, [*layout, "--bug", "packed-mask"], 2)
+        own = self.fed("packed-wrong-own", HANDWRITTEN, model,
+                       self.pack(wrong, "--like", reference))
+        self.check_first(self.diff(own, "packed-wrong", expected=1),
+                         {"module": "blocks.0.core", "phase": "forward", "slot": "output.0"})
+
     def test_near_ties_of_a_router_are_decided_by_its_own_logits(self):
         """Another order of summation sends tokens to other experts. That is no bug."""
         program, model = SOURCE / "test/capture/programs/tied_router.py", ["--experts", "4"]

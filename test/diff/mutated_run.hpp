@@ -60,15 +60,21 @@ inline std::string declaration_of(const Held& held) {
   return json + "}";
 }
 
-// The logical tensors of a layout: whole numbers for tokens, whatever is random for the others.
+// Tokens, or offsets of documents.
+inline bool is_whole_numbers(const Key& key) {
+  return key.module == kRootModule && key.slot[0] == 'i';
+}
+
+// The logical tensors of a layout: whole numbers for inputs, whatever is random for the others.
 inline std::map<Key, Tensor> logical_tensors(const KnownLayout& layout, unsigned seed) {
   std::map<Key, Tensor> tensors;
   for (const KnownTensor& known : layout.tensors) {
     const Key key = key_of(known.key);
     Tensor tensor = random_tensor(known.shape, ++seed);
-    if (key.slot == "input.tokens") {
+    if (is_whole_numbers(key)) {
       for (float& value : tensor.values) value = std::trunc(1000 * value);
     }
+    if (!known.values.empty()) tensor.values = known.values;
     const std::size_t pads =
         known.padding == 0 ? 0 : known.padding * tensor.values.size() / tensor.shape[0];
     std::fill(tensor.values.end() - static_cast<std::ptrdiff_t>(pads), tensor.values.end(), 0.0f);
@@ -78,9 +84,9 @@ inline std::map<Key, Tensor> logical_tensors(const KnownLayout& layout, unsigned
 }
 
 inline Field field_of(const Key& key) {
-  const bool tokens = key.slot == "input.tokens";
-  return {key, tokens ? DType::int64 : DType::float32, RecordKind::full, "",
-          tokens ? kFlagRootInput : 0};
+  const bool input = is_whole_numbers(key);
+  return {key, input ? DType::int64 : DType::float32, RecordKind::full, "",
+          input ? kFlagRootInput : 0};
 }
 
 // What the rank holds of a tensor; nothing when the micro-batch is another rank's.

@@ -206,7 +206,7 @@ inline Expected truncate(RunOfRanks& run, Random& random) {
 
 // Copies that were equal before must be bit-equal; tokens tell micro-batches apart instead.
 inline Expected of_content(RunOfRanks& run, std::int32_t rank, const Held& held) {
-  const bool copied = held.field.key.slot != "input.tokens" && spare(run, rank, held);
+  const bool copied = !is_whole_numbers(held.field.key) && spare(run, rank, held);
   return copied && held.declared ? Expected::told : Expected::open;
 }
 
@@ -239,7 +239,7 @@ inline Expected change_type(RunOfRanks& run, Random& random) {
   const bool alone = holders(run, held.field.key) < 2;
   held.field.dtype = held.field.dtype == DType::float32 ? DType::bfloat16 : DType::float32;
   if (held.field.dtype == DType::float32) held.field.flags = 0;
-  return alone || held.field.key.slot == "input.tokens" ? Expected::open : Expected::told;
+  return alone || is_whole_numbers(held.field.key) ? Expected::open : Expected::told;
 }
 
 inline Expected lose_bytes(RunOfRanks& run, Random& random) {

@@ -34,7 +34,7 @@ std::vector<std::byte> bytes_of(const Key& key, const Tensor& tensor) {
     bytes.insert(bytes.end(), first, first + sizeof value);
   };
   for (const float value : tensor.values) {
-    if (key.slot == "input.tokens") {
+    if (is_whole_numbers(key)) {
       append(static_cast<std::int64_t>(value));
     } else {
       append(value);

@@ -12,27 +12,6 @@ namespace ttrace::testing {
 
 using Lengths = std::vector<std::uint64_t>;
 
-// Each document in 2n equal chunks, of which a rank has one from each end.
-inline Indices both_ends(const Lengths& lengths, std::uint64_t rank, std::uint64_t ranks) {
-  Indices mine;
-  std::uint64_t begin = 0;
-  for (const std::uint64_t length : lengths) {
-    const std::uint64_t each = length / (2 * ranks);
-    const std::uint64_t mirror = begin + length - (rank + 1) * each;
-    mine = joined(mine, range(begin + rank * each, begin + (rank + 1) * each));
-    mine = joined(mine, range(mirror, mirror + each));
-    begin += length;
-  }
-  return mine;
-}
-
-inline Cutter documents_over(std::size_t dim, const std::string& axis, const Lengths& lengths) {
-  return [=](const Tensor& tensor, const Coordinates& where) {
-    const auto& [coord, size] = where.at(axis);
-    return take(tensor, dim, both_ends(lengths, coord, size));
-  };
-}
-
 // 0, 8, 24: where each begins, and the end.
 inline Tensor offsets_of(const Lengths& lengths) {
   Tensor offsets{{lengths.size() + 1}, {0}};

@@ -19,7 +19,8 @@ struct KnownTensor {
   Cutter cutter;
   // Elements [first, second) of the shard, flattened; none: the shard itself.
   std::function<std::pair<std::uint64_t, std::uint64_t>(std::uint64_t, const Coordinates&)> flat;
-  std::uint64_t padding = 0;  // of the rows, the last ones, which are zeros
+  std::uint64_t padding = 0;    // of the rows, the last ones, which are zeros
+  std::vector<float> values{};  // where these must not be random
 };
 
 struct KnownLayout {
@@ -54,6 +55,29 @@ inline Cutter sections_over(std::size_t dim, const std::string& axis,
       begin += section;
     }
     return take(tensor, dim, mine);
+  };
+}
+
+// Each document in 2n equal chunks, of which a rank has one from each end.
+inline Indices both_ends(const std::vector<std::uint64_t>& documents, std::uint64_t rank,
+                         std::uint64_t ranks) {
+  Indices mine;
+  std::uint64_t begin = 0;
+  for (const std::uint64_t length : documents) {
+    const std::uint64_t each = length / (2 * ranks);
+    const std::uint64_t mirror = begin + length - (rank + 1) * each;
+    mine = joined(mine, range(begin + rank * each, begin + (rank + 1) * each));
+    mine = joined(mine, range(mirror, mirror + each));
+    begin += length;
+  }
+  return mine;
+}
+
+inline Cutter documents_over(std::size_t dim, const std::string& axis,
+                             const std::vector<std::uint64_t>& documents) {
+  return [=](const Tensor& tensor, const Coordinates& where) {
+    const auto& [coord, size] = where.at(axis);
+    return take(tensor, dim, both_ends(documents, coord, size));
   };
 }
 
@@ -136,6 +160,27 @@ inline std::vector<KnownLayout> sequences_and_batches() {
            {"it0/mb1/forward/layer/output.0", {16, 2, 32}, "s b h[tp]", cut(2, "tp"), {}, 0},
            {kTokens, {2, 16}, "- -", whole, {}, 0}});
   dealt.deals = "dp";
+  // Two micro-batches of other documents, and where these begin and end.
+  constexpr const char* kOffsets = "it0/mb0/forward/@root/input.offsets";
+  constexpr const char* kTokens1 = "it0/mb1/forward/@root/input.tokens";
+  constexpr const char* kOffsets1 = "it0/mb1/forward/@root/input.offsets";
+  constexpr const char* kOutput1 = "it0/mb1/forward/layer/output.0";
+  const Cutter first = documents_over(1, "cp", {8, 16, 8});
+  const Cutter second = documents_over(1, "cp", {16, 4, 12});
+  const KnownLayout packed =
+      row("CP zigzag of packed documents", {{"cp", 2}, {"tp", 2}},
+          {{kWeight, {32, 24}, "h[tp] d", cut(0, "tp"), {}, 0},
+           {kTokens, {1, 32}, "b t[cp:zigzag(8,16,8)]", first, {}, 0},
+           {kOffsets, {4}, "-", whole, {}, 0, {0, 8, 24, 32}},
+           {kOutput, {1, 32, 32}, "b t[cp:zigzag(8,16,8)] h[tp]", then(first, cut(2, "tp")), {}, 0},
+           {kTokens1, {1, 32}, "b t[cp:zigzag(@input.offsets)]", second, {}, 0},
+           {kOffsets1, {4}, "-", whole, {}, 0, {0, 16, 20, 32}},
+           {kOutput1,
+            {1, 32, 32},
+            "b t[cp:zigzag(@input.offsets)] h[tp]",
+            then(second, cut(2, "tp")),
+            {},
+            0}});
   return {
       row("CP contiguous", {{"cp", 2}, {"tp", 2}},
           {{kWeight, {32, 24}, "h[tp] d", cut(0, "tp"), {}, 0},
@@ -155,6 +200,7 @@ inline std::vector<KnownLayout> sequences_and_batches() {
            {kTokens, {8, 16}, "b[dp] s", cut(0, "dp"), {}, 0},
            {kOutput, {8, 16, 24}, "b[dp] s h", cut(0, "dp"), {}, 0}}),
       dealt,
+      packed,
       row("DDP", {{"dp", 4}},
           {{kWeight, {32, 24}, "- -", whole, {}, 0},
            {kOutput, {16, 2, 24}, "- - -", whole, {}, 0}}),
