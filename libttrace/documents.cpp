@@ -99,7 +99,10 @@ void DocumentTable::add(const LogicalTensors& tensors) {
                           std::all_of(tensor.shards.begin(), tensor.shards.end(), held);
     if (!readable) continue;
     std::vector<std::byte> bytes(element_count(tensor.shape) * size_of(tensor.dtype));
-    read_box(tensor, {Shape(tensor.shape.size(), 0), tensor.shape}, bytes.data());
+    const Shape origin(tensor.shape.size(), 0);
+    read_box(tensor, {origin, Shape(tensor.shape.size(), 1)}, bytes.data());
+    if (decode(tensor.dtype, bytes.data(), 0) != 0) continue;  // tokens, most likely
+    read_box(tensor, {origin, tensor.shape}, bytes.data());
     add(key, decoded(tensor.dtype, bytes.data(), element_count(tensor.shape)), tensor.shape);
   }
 }
@@ -117,8 +120,9 @@ void DocumentTable::add(const Key& key, const Shard& whole) {
     return;
   }
   const auto bytes = whole.segment->bytes(record);
-  if (decode(record.dtype, bytes.data(), 0) != 0) return;  // tokens, most likely
-  add(key, decoded(record.dtype, bytes.data(), element_count(record.shape)), record.shape);
+  if (decode(record.dtype, bytes.data(), 0) == 0) {  // else tokens, most likely
+    add(key, decoded(record.dtype, bytes.data(), element_count(record.shape)), record.shape);
+  }
   whole.segment->release(bytes);
 }
 
