@@ -113,7 +113,7 @@ std::size_t try_tier(FamilyTier tier, const ClassOfTensors& tensors, const CutLe
 void run_tiers(const ClassOfTensors& tensors, const CutLessons& lessons, const Ballot& ballot,
                Contest& contest, ClassVerdict& verdict) {
   std::size_t fitting = try_tier(FamilyTier::plain, tensors, lessons, contest, verdict);
-  // A plain cut may agree with most of a sequence that is cut document by document.
+  // Where neighbours are alike a plain cut agrees with a sequence that is cut document by document.
   if (!(contest.settled() && verdict.varied) || !tensors.question.documents.empty()) {
     fitting += try_tier(FamilyTier::strided, tensors, lessons, contest, verdict);
   }
