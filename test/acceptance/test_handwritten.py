@@ -58,7 +58,7 @@ class Handwritten(Runs):
         report = self.diff("packed", "packed-cp2", expected=0, options=["--layout", rules])
         self.check_same(report)
         declared = [line for line in report["layouts"] if line["reason"].startswith("declared")]
-        self.assertIn("forward/blocks.*.core/output.0", [line["name"] for line in declared])
+        self.assertIn("forward/blocks.*.core/output.0", [line["tensors"] for line in declared])
         rules.write_text(rules.read_text().replace("input.3", "input.9"))
         report = self.diff("packed", "packed-cp2", expected=1, options=["--layout", rules])
         self.assertEqual({finding["kind"] for finding in report["findings"]},
