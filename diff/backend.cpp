@@ -8,6 +8,7 @@ namespace ttrace {
 
 std::unique_ptr<Backend> choose_backend(std::string_view name) {
   if (name == "auto" || name == "cpu") return make_cpu_backend();
+  if (name == "scalar") return make_scalar_backend();
   if (name != "cuda") throw Trouble("--backend", std::string(name), "is none of auto, cpu, cuda");
   const std::string why = cuda_unavailable();
   if (!why.empty()) throw Trouble("--backend", "cuda", why + "; use --backend cpu");

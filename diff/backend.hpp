@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "diff/metrics.hpp"
 #include "libttrace/core/dtype.hpp"
@@ -34,13 +35,17 @@ class Backend {
                        Metrics& total) const = 0;
 };
 
+// The fastest loop that this processor can run, every one of them, the scalar one last, and the
+// scalar one.
 [[nodiscard]] std::unique_ptr<Backend> make_cpu_backend();
+[[nodiscard]] std::vector<std::unique_ptr<Backend>> make_cpu_backends();
+[[nodiscard]] std::unique_ptr<Backend> make_scalar_backend();
 
 // "" when this build has CUDA and this machine a device; else why not, in one line.
 [[nodiscard]] std::string cuda_unavailable();
 [[nodiscard]] std::unique_ptr<Backend> make_cuda_backend();
 
-// "auto", "cpu" or "cuda". Throws Trouble for anything else and for a device that is not there.
+// "auto", "cpu" or "cuda"; "scalar" is for tests. Throws Trouble for anything else and for a device that is not there.
 // auto is the CPU: traces are files, and files reach a device more slowly than a few cores.
 [[nodiscard]] std::unique_ptr<Backend> choose_backend(std::string_view name);
 

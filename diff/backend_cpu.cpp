@@ -1,305 +1,227 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU backend. Elements that the functor treats alike (finite, one lane each) are taken in
-// strips, with loops the compiler can vectorise: the same operations in the same order, so the bits
-// are those of the functor applied one by one, which is what happens at the ends of runs and where
-// a strip holds a NaN or an Inf.
-#include <algorithm>
-#include <cmath>
-#include <cstring>
-
-#include "diff/backend.hpp"
+// The CPU backend: cuts runs of floats into strips (strip.hpp), which the loops of the processor's
+// instruction set add. Integers, very short runs and doubles whose squares overflow are taken one
+// by one.
+#include "diff/block_walk.hpp"
 
 namespace ttrace {
 namespace {
 
-constexpr std::uint64_t kStrip = 256;  // elements at most; its arrays stay in the first cache
-
-// Two lanes in one register of any 64-bit processor; named members, because compilers keep those in
-// registers and arrays not.
-typedef double Two __attribute__((vector_size(16)));
-
-struct Lanes {
-  Two a, b, c, d;
-
-  static Lanes load(const double* from) {
-    Lanes lanes;
-    std::memcpy(&lanes, from, sizeof(lanes));
-    return lanes;
-  }
-  void store(double* into) const { std::memcpy(into, this, sizeof(*this)); }
-  double operator[](int lane) const {
-    double values[kLanes];
-    store(values);
-    return values[lane];
-  }
-  void put(int lane, double value) {
-    double values[kLanes];
-    store(values);
-    values[lane] = value;
-    *this = load(values);
-  }
-  // Adds the product, rounded, of each lane.
-  void add_product(const Lanes& left, const Lanes& right) {
-    a += left.a * right.a;
-    b += left.b * right.b;
-    c += left.c * right.c;
-    d += left.d * right.d;
-  }
-  void operator+=(const Lanes& other) {
-    a += other.a;
-    b += other.b;
-    c += other.c;
-    d += other.d;
-  }
-};
-static_assert(sizeof(Lanes) == kLanes * sizeof(double));
-
-inline Lanes operator-(const Lanes& left, const Lanes& right) {
-  return {left.a - right.a, left.b - right.b, left.c - right.c, left.d - right.d};
+template <class Real>
+bool add_strip(const StripLoops& loops, const Strip<Real>& strip, LaneSums& sums, Metrics& total) {
+  if constexpr (sizeof(Real) == sizeof(float))
+    return loops.add_floats(strip, sums, total);
+  else
+    return loops.add_doubles(strip, sums, total);
 }
-
-// The lanes of a block, by sum.
-struct LaneSums {
-  Lanes error_squares = {}, reference_squares = {}, candidate_squares = {}, error_products = {},
-        errors = {};
-
-  [[nodiscard]] Sums take(int lane) const {
-    return {error_squares[lane], reference_squares[lane], candidate_squares[lane],
-            error_products[lane], errors[lane]};
+template <class Real>
+Nonfinite clean_strip(const StripLoops& loops, const Strip<Real>& strip, Real* reference,
+                      Real* candidate) {
+  if constexpr (sizeof(Real) == sizeof(float)) {
+    return loops.clean_floats(strip, reference, candidate);
+  } else {
+    return loops.clean_doubles(strip, reference, candidate);
   }
-  void put(int lane, const Sums& sums) {
-    error_squares.put(lane, sums.error_squares);
-    reference_squares.put(lane, sums.reference_squares);
-    candidate_squares.put(lane, sums.candidate_squares);
-    error_products.put(lane, sums.error_products);
-    errors.put(lane, sums.errors);
-  }
-};
-
-// A strip of widened elements, and what is found in it.
-struct Strip {
-  std::uint64_t size = 0;  // a multiple of kLanes
-  double reference[kStrip];
-  double candidate[kStrip];
-  double error[kStrip];
-  std::uint32_t bucket[kStrip];
-};
-
-// add_pair for each element. Several passes, because one needs more registers than there are.
-void add_strip(Strip& strip, LaneSums& sums) {
-  Lanes errors = sums.errors, error_squares = sums.error_squares;
-  for (std::uint64_t i = 0; i < strip.size; i += kLanes) {
-    const Lanes error = Lanes::load(strip.candidate + i) - Lanes::load(strip.reference + i);
-    error.store(strip.error + i);
-    errors += error;
-    error_squares.add_product(error, error);
-  }
-  sums.errors = errors;
-  sums.error_squares = error_squares;
-
-  Lanes references = sums.reference_squares, products = sums.error_products;
-  for (std::uint64_t i = 0; i < strip.size; i += kLanes) {
-    const Lanes reference = Lanes::load(strip.reference + i);
-    references.add_product(reference, reference);
-    products.add_product(Lanes::load(strip.error + i), reference);
-  }
-  sums.reference_squares = references;
-  sums.error_products = products;
-
-  Lanes candidates = sums.candidate_squares;
-  for (std::uint64_t i = 0; i < strip.size; i += kLanes) {
-    const Lanes candidate = Lanes::load(strip.candidate + i);
-    candidates.add_product(candidate, candidate);
-  }
-  sums.candidate_squares = candidates;
 }
-
-double largest_error(const Strip& strip) {
-  double largest[4] = {};
-  for (std::uint64_t i = 0; i < strip.size; i += 4) {
-    for (std::uint64_t k = 0; k < 4; ++k) {
-      const double size = std::fabs(strip.error[i + k]);
-      largest[k] = size > largest[k] ? size : largest[k];
-    }
-  }
-  return std::max(std::max(largest[0], largest[1]), std::max(largest[2], largest[3]));
-}
-
-// The upper half of a double without its sign: exponent and 20 bits of mantissa.
-inline std::int32_t upper_half(double value) {
-  return static_cast<std::int32_t>(__builtin_bit_cast(std::uint64_t, value) >> 32 & 0x7fffffffu);
-}
-
-// The bucket of each error; mantissa and min_exponent are those of Grid. Returns zero_reference.
-std::uint64_t find_buckets(Strip& strip, int mantissa, int min_exponent) {
-  const std::int32_t lowest = min_exponent + 1023;
-  std::int32_t zeros = 0;
-  for (std::uint64_t i = 0; i < strip.size; ++i) {
-    const std::int32_t at = upper_half(strip.reference[i]) >> 20;
-    std::int32_t bucket =
-        (upper_half(strip.error[i]) >> 20) - (at > lowest ? at : lowest) + (mantissa + 1);
-    bucket = bucket < 1 ? 1 : bucket;
-    bucket = bucket < kUlpBuckets ? bucket : kUlpBuckets - 1;
-    const std::int32_t unequal = strip.error[i] != 0 ? 1 : 0;
-    strip.bucket[i] = static_cast<std::uint32_t>(bucket * unequal);
-    zeros += strip.reference[i] == 0 ? unequal : 0;
-  }
-  return static_cast<std::uint64_t>(zeros);
-}
-
-// The largest |error| / |reference|, over references that are not 0.
-double largest_relative(Strip& strip) {
-  double largest = 0;
-  for (std::uint64_t i = 0; i < strip.size; ++i) {
-    const double magnitude = std::fabs(strip.reference[i]);
-    const double size = std::fabs(strip.error[i]);
-    // Divides only where the quotient may be larger: rounding of the product is allowed for.
-    if (size >= largest * magnitude * (1 - 0x1p-50) && magnitude > 0) {
-      largest = std::max(largest, size / magnitude);
-    }
-  }
-  return largest;
-}
-
-// bool's bytes are compared as they are: a stray 2 must not be undefined behaviour.
-template <class T>
-using Storage = std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>;
 
 template <class T>
-T load(const std::byte* data, std::uint64_t index) {
-  T value;
-  std::memcpy(&value, data + index * sizeof(T), sizeof(T));
-  return value;
-}
-
-// Walks runs, carrying the block from one to the next.
-template <class T>
-class Walk {
+class StripWalk {
  public:
-  Walk(double scale, Metrics& total) : functor_{scale}, total_(total) {}
+  StripWalk(const StripLoops& loops, double scale, Metrics& total)
+      : loops_(loops), scale_(scale), total_(total) {}
 
-  void run(const RunPair& pair) {
-    for (std::uint64_t done = 0; done < pair.count;) {
-      const std::uint64_t room = kBlockElements - position_;
-      const std::uint64_t count = std::min(room, pair.count - done);
-      stretch(pair, done, count);
-      done += count;
-      position_ += count;
-      if (position_ == kBlockElements) end_block();
+  // A stretch of a run within one block.
+  void add(const RunPair& run, std::uint64_t begin, std::uint64_t count, OpenBlock& block) {
+    if (count < kLanes) return add_one_by_one<T>({scale_}, run, begin, count, block, total_);
+    std::uint64_t front = block.position % kLanes;
+    for (std::uint64_t done = 0; done < count; front = 0) {
+      const std::uint64_t size = std::min(kStrip - front, count - done);
+      add_raw(run, begin + done, front, size, block.sums);
+      done += size;
     }
-  }
-
-  void end_block() {
-    Sums lanes[kLanes];
-    for (int lane = 0; lane < kLanes; ++lane) lanes[lane] = lanes_.take(lane);
-    add(total_.sums, fold_lanes(lanes));
-    lanes_ = LaneSums{};
-    position_ = 0;
+    total_.count += count;
   }
 
  private:
-  // [begin, begin + count) of the run, all within one block.
-  void stretch(const RunPair& pair, std::uint64_t begin, std::uint64_t count) {
-    std::uint64_t at = 0;
-    if constexpr (!std::is_integral_v<T>) {
-      const std::uint64_t head = std::min(count, (kLanes - position_ % kLanes) % kLanes);
-      one_by_one(pair, begin, 0, head);
-      at = head;
-      while (count - at >= kLanes) {
-        const std::uint64_t size = std::min(kStrip, (count - at) / kLanes * kLanes);
-        if (!strip(pair, begin + at, size)) one_by_one(pair, begin + at, at, size);
-        at += size;
-      }
+  // Elements [begin, begin + size) of the run, after `front` zeros.
+  void add_raw(const RunPair& run, std::uint64_t begin, std::uint64_t front, std::uint64_t size,
+               LaneSums& sums) {
+    const std::byte* reference = run.reference + begin * sizeof(T);
+    const std::byte* candidate = run.candidate + begin * sizeof(T);
+    const std::uint64_t padded = (front + size + kStripStep - 1) / kStripStep * kStripStep;
+    if (padded != size || !aligned(reference) || !aligned(candidate)) {
+      reference = pad(reference, front, size, padded, padded_reference_);
+      candidate = pad(candidate, front, size, padded, padded_candidate_);
     }
-    one_by_one(pair, begin + at, at, count - at);
-  }
-
-  void one_by_one(const RunPair& pair, std::uint64_t begin, std::uint64_t offset,
-                  std::uint64_t count) {
-    if (count == 0) return;
-    Sums lanes[kLanes];
-    for (int lane = 0; lane < kLanes; ++lane) lanes[lane] = lanes_.take(lane);
-    for (std::uint64_t i = 0; i < count; ++i) {
-      functor_(lanes[(position_ + offset + i) % kLanes], total_, load<T>(pair.reference, begin + i),
-               load<T>(pair.candidate, begin + i), pair.first + begin + i);
-    }
-    for (int lane = 0; lane < kLanes; ++lane) lanes_.put(lane, lanes[lane]);
-  }
-
-  // False, and nothing added, when an element may be NaN or Inf: then a square is.
-  bool strip(const RunPair& pair, std::uint64_t begin, std::uint64_t size) {
-    strip_.size = size;
-    const double scale = functor_.scale;
-    for (std::uint64_t i = 0; i < strip_.size; ++i) {
-      strip_.reference[i] = static_cast<double>(widen(load<T>(pair.reference, begin + i)));
-    }
-    for (std::uint64_t i = 0; i < strip_.size; ++i) {
-      strip_.candidate[i] = static_cast<double>(widen(load<T>(pair.candidate, begin + i))) * scale;
-    }
-    LaneSums sums = lanes_;
-    add_strip(strip_, sums);
-    Lanes all = sums.reference_squares;
-    all += sums.candidate_squares;
-    all += sums.error_squares;
-    double sum = 0;
-    for (int lane = 0; lane < kLanes; ++lane) sum += all[lane];
-    if (!is_finite(sum)) return false;
-    lanes_ = sums;
-    total_.count += size;
-    const double max_error = largest_error(strip_);
-    if (max_error == 0) {
-      total_.ulp[0] += size;
+    const std::uint64_t first = run.first + begin;
+    if (sizeof(T) <= sizeof(float) && scale_ == 1) {
+      add_floats(reference, candidate, padded, {first - front, first}, sums);
     } else {
-      note_errors(pair.first + begin, max_error);
+      add_doubles(reference, candidate, padded, {first - front, first}, sums);
     }
-    return true;
+    total_.ulp[0] -= padded - size;
   }
 
-  void note_errors(std::uint64_t first, double max_error) {
-    total_.zero_reference += find_buckets(strip_, Grid<T>::kMantissa, Grid<T>::kMinExponent);
-    total_.max_relative = std::max(total_.max_relative, largest_relative(strip_));
-    const std::uint64_t equal = total_.ulp[0];
-    for (std::uint64_t i = 0; i < strip_.size; ++i) ++total_.ulp[strip_.bucket[i]];
-    total_.unequal += strip_.size - (total_.ulp[0] - equal);
-    const bool worse =
-        max_error > total_.max_error || (max_error == total_.max_error && first < total_.worst);
-    if (worse || first < total_.first_unequal) find_indices(first, max_error);
+  static bool aligned(const std::byte* data) {
+    return reinterpret_cast<std::uintptr_t>(data) % alignof(T) == 0;
   }
 
-  void find_indices(std::uint64_t first, double max_error) {
-    for (std::uint64_t i = 0; i < strip_.size; ++i) {
-      const double size = std::fabs(strip_.error[i]);
-      if (size == 0) continue;
-      total_.first_unequal = std::min(total_.first_unequal, first + i);
-      if (size < max_error || size < total_.max_error) continue;
-      total_.worst = size > total_.max_error ? first + i : std::min(total_.worst, first + i);
-      total_.max_error = size;
+  static const std::byte* pad(const std::byte* data, std::uint64_t front, std::uint64_t size,
+                              std::uint64_t padded, std::byte* into) {
+    std::memset(into, 0, front * sizeof(T));
+    std::memcpy(into + front * sizeof(T), data, size * sizeof(T));
+    std::memset(into + (front + size) * sizeof(T), 0, (padded - front - size) * sizeof(T));
+    return into;
+  }
+
+  struct Place {
+    std::uint64_t origin, lowest;
+  };
+
+  template <class Real>
+  static Strip<Real> strip_of(const Real* reference, const Real* candidate, std::uint64_t count,
+                              bool equal, const Place& place) {
+    return {reference,
+            candidate,
+            count,
+            equal,
+            place.origin,
+            place.lowest,
+            Grid<T>::kMantissa,
+            Grid<T>::kMinExponent};
+  }
+
+  void add_floats(const std::byte* reference, const std::byte* candidate, std::uint64_t count,
+                  const Place& place, LaneSums& sums) {
+    const bool equal = std::memcmp(reference, candidate, count * sizeof(T)) == 0;
+    const float* left = as_floats(reference, count, reference_.floats);
+    const float* right = equal ? left : as_floats(candidate, count, candidate_.floats);
+    measure(strip_of(left, right, count, equal, place), clean_reference_.floats,
+            clean_candidate_.floats, sums);
+  }
+
+  const float* as_floats(const std::byte* data, std::uint64_t count, float* into) {
+    if constexpr (std::is_same_v<T, float>) return reinterpret_cast<const float*>(data);
+    loops_.widen(code_of(), data, count, into);
+    return into;
+  }
+
+  static DType code_of() {
+    if constexpr (std::is_same_v<T, BFloat16>) return DType::bfloat16;
+    if constexpr (std::is_same_v<T, Float16>) return DType::float16;
+    if constexpr (std::is_same_v<T, Float8E5M2>) return DType::float8_e5m2;
+    return DType::float8_e4m3fn;
+  }
+
+  void add_doubles(const std::byte* reference, const std::byte* candidate, std::uint64_t count,
+                   const Place& place, LaneSums& sums) {
+    const bool equal = scale_ == 1 && std::memcmp(reference, candidate, count * sizeof(T)) == 0;
+    const double* left = as_doubles(reference, count, 1, reference_.doubles);
+    const double* right = as_doubles(candidate, count, scale_, candidate_.doubles);
+    measure(strip_of(left, right, count, equal, place), clean_reference_.doubles,
+            clean_candidate_.doubles, sums);
+  }
+
+  static const double* as_doubles(const std::byte* data, std::uint64_t count, double scale,
+                                  double* into) {
+    if constexpr (std::is_same_v<T, double>) {
+      if (scale == 1) return reinterpret_cast<const double*>(data);
+    }
+    for (std::uint64_t i = 0; i < count; ++i) {
+      into[i] = static_cast<double>(widen(load_element<T>(data, i))) * scale;
+    }
+    return into;
+  }
+
+  // Strips with a NaN or an Inf come together: after one, the next is cleaned without a try.
+  template <class Real>
+  void measure(Strip<Real> strip, Real* clean_reference, Real* clean_candidate, LaneSums& sums) {
+    if (!cleaning_ && add_strip(loops_, strip, sums, total_)) return;
+    const Nonfinite found = clean_strip(loops_, strip, clean_reference, clean_candidate);
+    cleaning_ = found.pairs > 0;
+    note(found);
+    strip.reference = clean_reference;
+    strip.candidate = clean_candidate;
+    strip.equal = std::memcmp(clean_reference, clean_candidate, strip.count * sizeof(Real)) == 0;
+    if (!add_strip(loops_, strip, sums, total_)) add_pairs(strip, sums);
+  }
+
+  void note(const Nonfinite& found) {
+    total_.reference_nan += found.reference_nan;
+    total_.reference_inf += found.reference_inf;
+    total_.candidate_nan += found.candidate_nan;
+    total_.candidate_inf += found.candidate_inf;
+    total_.nonfinite_mismatch += found.mismatch;
+    total_.unequal += found.mismatch;
+    total_.ulp[0] -= found.mismatch;  // which the strip counts as pairs of zeros
+    total_.first_unequal = std::min(total_.first_unequal, found.first_mismatch);
+  }
+
+  // What the functor does to finite pairs.
+  template <class Real>
+  void add_pairs(const Strip<Real>& strip, LaneSums& sums) {
+    for (std::size_t i = 0; i < strip.count; ++i) {
+      const double r = strip.reference[i], c = strip.candidate[i];
+      Sums lane = sums.take(i % kLanes);
+      add_finite<T>(lane, total_, r, c, strip.origin + i);
+      sums.put(i % kLanes, lane);
     }
   }
 
-  Accumulate<T> functor_;
+  union alignas(64) Buffer {
+    float floats[kStrip];
+    double doubles[kStrip];
+  };
+
+  const StripLoops& loops_;
+  double scale_;
   Metrics& total_;
-  LaneSums lanes_;
-  Strip strip_;
-  std::uint64_t position_ = 0;  // within the block
+  bool cleaning_ = false;
+  alignas(64) std::byte padded_reference_[kStrip * sizeof(T)];
+  alignas(64) std::byte padded_candidate_[kStrip * sizeof(T)];
+  Buffer reference_, candidate_, clean_reference_, clean_candidate_;
 };
 
 class CpuBackend final : public Backend {
  public:
-  [[nodiscard]] std::string_view name() const override { return "cpu"; }
+  CpuBackend(const StripLoops& loops, std::string name) : loops_(loops), name_(std::move(name)) {}
+  [[nodiscard]] std::string_view name() const override { return name_; }
 
   void measure(DType type, double scale, std::span<const RunPair> runs,
                Metrics& total) const override {
+    if (!is_floating(type)) return integers_->measure(type, scale, runs, total);
     visit_dtype(type, [&](auto sample) {
-      Walk<Storage<decltype(sample)>> walk(scale, total);
-      for (const RunPair& run : runs) walk.run(run);
-      walk.end_block();
+      using T = decltype(sample);
+      if constexpr (!std::is_integral_v<T>) {
+        StripWalk<T> walk(loops_, scale, total);
+        walk_blocks(runs, total,
+                    [&](const RunPair& run, std::uint64_t begin, std::uint64_t count,
+                        OpenBlock& block) { walk.add(run, begin, count, block); });
+      }
     });
   }
+
+ private:
+  const StripLoops& loops_;
+  std::string name_;
+  std::unique_ptr<Backend> integers_ = make_scalar_backend();
 };
 
 }  // namespace
 
-std::unique_ptr<Backend> make_cpu_backend() { return std::make_unique<CpuBackend>(); }
+std::vector<std::unique_ptr<Backend>> make_cpu_backends() {
+  std::vector<std::unique_ptr<Backend>> backends;
+  for (const StripLoops* loops : strip_loops()) {
+    backends.push_back(std::make_unique<CpuBackend>(*loops, std::string("cpu-") + loops->target));
+  }
+  backends.push_back(make_scalar_backend());
+  return backends;
+}
+
+// All loops give the same, so that reports do not name one.
+std::unique_ptr<Backend> make_cpu_backend() {
+  if (strip_loops().empty()) return make_scalar_backend();
+  return std::make_unique<CpuBackend>(*strip_loops().front(), "cpu");
+}
 
 }  // namespace ttrace

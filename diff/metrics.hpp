@@ -186,6 +186,19 @@ TTRACE_HD inline void note_nonfinite(Metrics& counts, double reference, double c
   if (index < counts.first_unequal) counts.first_unequal = index;
 }
 
+// A pair of finite values of floating type T.
+template <class T>
+TTRACE_HD inline void add_finite(Sums& lane, Metrics& counts, double reference, double candidate,
+                                 std::uint64_t index) {
+  const double error = candidate - reference;
+  add_pair(lane, reference, candidate, error);
+  if (candidate == reference) {
+    ++counts.ulp[0];
+  } else {
+    note_error(counts, reference, error, ulp_bucket<T>(reference, error), index);
+  }
+}
+
 // The functor for floating types. `scale` multiplies the candidate: it takes a known factor out.
 template <class T>
 struct AccumulateFloat {
@@ -200,12 +213,7 @@ struct AccumulateFloat {
       note_nonfinite(counts, r, c, index);
       return;
     }
-    add_pair(lane, r, c, c - r);
-    if (c == r) {
-      ++counts.ulp[0];
-    } else {
-      note_error(counts, r, c - r, ulp_bucket<T>(r, c - r), index);
-    }
+    add_finite<T>(lane, counts, r, c, index);
   }
 };
 

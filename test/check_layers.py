@@ -32,6 +32,7 @@ THIRD_PARTY = {
     "nlohmann/": ("libttrace/", "capture/feed", "capture/writer", "diff/", "tolerance/", "tools/", "test/", "bench/"),
     "CLI/": ("tools/", "bench/"),
     "xxhash.h": ("libttrace/", "test/", "bench/"),
+    "hwy/": ("diff/", "test/", "bench/"),
     "cuda": ("diff/", "capture/", "test/", "bench/"),
     "cub/": ("diff/", "bench/"),
     "nccl.h": ("capture/", "test/"),
