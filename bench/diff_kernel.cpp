@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How fast pairs of tensors in memory are compared, as a share of how fast they can be read: every
 // loop of the CPU backend, types and kinds of pairs, one thread and all. Prints a Markdown table.
-//   diff_kernel [--mib 64] [--rounds 9] [--type NAME]... [--loop NAME]...
+//   diff_kernel [--kib 65536] [--rounds 9] [--type NAME]... [--loop NAME]...
 // Times are CPU times of threads (the longest of several), so that other jobs disturb less; each
 // figure is the median of its rounds, and in a round everything is measured once.
 #include <pthread.h>
@@ -147,7 +147,7 @@ double median(std::vector<double> values) {
 }
 
 struct Options {
-  std::uint64_t mib = 64;
+  std::uint64_t kib = 65536;
   unsigned rounds = 9;
   std::vector<std::string> types = {"float32",       "bfloat16",    "float16",
                                     "float8_e4m3fn", "float8_e5m2", "float64"};
@@ -176,7 +176,7 @@ class Bench {
 
  private:
   void run_kind(DType type, Kind kind, const std::string& label) {
-    const Pairs pairs = make_pairs(type, options_.mib << 20, kind);
+    const Pairs pairs = make_pairs(type, options_.kib << 10, kind);
     const unsigned all = std::max(1u, std::thread::hardware_concurrency());
     std::map<std::pair<std::size_t, unsigned>, std::vector<double>> seconds;
     std::map<unsigned, std::vector<double>> reading;
@@ -189,7 +189,7 @@ class Bench {
         }
       }
     }
-    const double bytes = 2 * static_cast<double>(options_.mib << 20) * 1e-9;
+    const double bytes = 2 * static_cast<double>(options_.kib << 10) * 1e-9;
     for (const auto& [key, times] : seconds) {
       const double time = median(times), limit = median(reading[key.second]);
       std::printf("| %s | %s | %u | %.1f | %.2f |\n", label.c_str(),
@@ -213,7 +213,7 @@ class Bench {
 int main(int argc, char** argv) {
   ttrace::Options options;
   CLI::App app("speed of the comparison of tensors in memory");
-  app.add_option("--mib", options.mib, "MiB of a side (64)");
+  app.add_option("--kib", options.kib, "KiB of a side (65536)");
   app.add_option("--rounds", options.rounds, "measurements of each (9)");
   app.add_option("--type", options.types, "only these types");
   app.add_option("--loop", options.loops, "only these loops: cpu-AVX3, cpu-AVX2, cpu-SSE4, scalar");

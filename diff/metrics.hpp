@@ -131,14 +131,16 @@ struct Grid<Float8E5M2> {
   static constexpr int kMantissa = 2, kMinExponent = -14;
 };
 
-template <class T>
-TTRACE_HD inline int ulp_bucket(double reference, double error) {
+TTRACE_HD inline int ulp_bucket(int mantissa, int min_exponent, double reference, double error) {
   const int at = exponent_of(reference);
-  const int spacing =
-      (at > Grid<T>::kMinExponent ? at : Grid<T>::kMinExponent) - Grid<T>::kMantissa;
+  const int spacing = (at > min_exponent ? at : min_exponent) - mantissa;
   const int bucket = exponent_of(error) - spacing + 1;
   if (error == 0) return 0;
   return bucket < 1 ? 1 : (bucket < kUlpBuckets ? bucket : kUlpBuckets - 1);
+}
+template <class T>
+TTRACE_HD inline int ulp_bucket(double reference, double error) {
+  return ulp_bucket(Grid<T>::kMantissa, Grid<T>::kMinExponent, reference, error);
 }
 
 // One pair of finite values: what is added, in lanes, ...

@@ -114,14 +114,31 @@ constexpr Compiled kCompiled[] = {
     {0, nullptr},
 };
 
+// Instead of Highway's own function: its library times the processor's clock as it is loaded, which
+// takes longer than to start one of our programs.
+bool runs_here([[maybe_unused]] std::int64_t target) {
+#if HWY_ARCH_X86
+  const bool sse4 = __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul") &&
+                    __builtin_cpu_supports("aes");
+  const bool avx2 = sse4 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") &&
+                    __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("fma") &&
+                    __builtin_cpu_supports("f16c");
+  if (target == HWY_SSE4) return sse4;
+  if (target == HWY_AVX2) return avx2;
+  return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
+#else
+  return true;  // those that are compiled are there on every processor of the kind
+#endif
+}
+
 }  // namespace
 
 std::span<const StripLoops* const> strip_loops() {
   static const std::vector<const StripLoops*> usable = [] {
     std::vector<const StripLoops*> loops;
-    const std::int64_t supported = hwy::SupportedTargets();
     for (const Compiled& compiled : kCompiled) {
-      if ((supported & compiled.target) != 0) loops.push_back(compiled.loops);
+      if (compiled.loops != nullptr && runs_here(compiled.target)) loops.push_back(compiled.loops);
     }
     return loops;
   }();

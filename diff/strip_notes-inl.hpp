@@ -17,11 +17,14 @@
 HWY_BEFORE_NAMESPACE();
 namespace ttrace::HWY_NAMESPACE {
 
-using Words = hn::CappedTag<std::int32_t, 2 * kLanes>;
-using Word = hn::Vec<Words>;
 using Floats = hn::CappedTag<float, 2 * kLanes>;
-constexpr std::size_t kWords = hn::MaxLanes(Words());
-static_assert(kWords == 2 * kWide && kWords <= kStripStep);
+using Words = hn::Repartition<std::uint32_t, Doubles>;
+using Halves = hn::Repartition<std::uint16_t, Doubles>;
+using Bytes = hn::Repartition<std::uint8_t, Doubles>;
+using Half = hn::Vec<Halves>;
+constexpr std::size_t kHalves = 4 * kWide;  // pairs whose exponents fill a register
+constexpr std::size_t kBytes = 8 * kWide;   // and whose buckets do
+static_assert(kBytes <= kStripStep);
 
 // The largest number of type Real that is not above `value`, nor infinite.
 template <class Real>
@@ -37,7 +40,7 @@ HWY_NOINLINE void note_relative(const Real* reference, const double* errors, dou
                                 std::uint64_t& zero_references) {
   const Doubles d;
   const Wide zero = hn::Zero(d);
-  for (std::size_t i = 0; i < kWords; i += kWide) {
+  for (std::size_t i = 0; i < kHalves; i += kWide) {
     const Wide magnitude = hn::Abs(load_wide(reference + i));
     const Wide size = hn::Abs(hn::Load(d, errors + i));
     const auto no_reference = hn::Eq(magnitude, zero);
@@ -54,123 +57,166 @@ HWY_NOINLINE void note_relative(const Real* reference, const double* errors, dou
   }
 }
 
-// Which lanes of a register of words have an error, and whether one of them may be the largest
-// relative one: rounding keeps the order, so that error >= bound * reference holds, rounded, where
-// error / reference is above the bound.
-struct Watch {
-  hn::Mask<Words> unequal;
-  bool larger;
-};
-
-HWY_INLINE Watch watch(const float* reference, const float* candidate, const double*, float bound) {
-  const Floats f;
-  const Words words;
-  const auto r = hn::LoadU(f, reference);
-  const auto error = hn::Sub(hn::LoadU(f, candidate), r);
-  const auto unequal = hn::Ne(error, hn::Zero(f));
-  const auto limit = hn::Mul(hn::Set(f, bound), hn::Abs(r));
-  const auto larger = hn::And(unequal, hn::Ge(hn::Abs(error), limit));
-  return {hn::RebindMask(words, unequal), !hn::AllFalse(f, larger)};
+// Whether one of kHalves pairs may have the largest relative error, or any error and a reference of
+// 0. Rounding keeps the order, so that error >= bound * reference holds, rounded, where error /
+// reference is above the bound; `smallest` is the smallest number above 0.
+template <class Tag, class Real>
+HWY_INLINE bool may_be_larger(Tag tag, const Real* reference, const Real* candidate,
+                              hn::Vec<Tag> bound, hn::Vec<Tag> smallest) {
+  constexpr std::size_t kStep = hn::MaxLanes(Tag());
+  auto larger = hn::Lt(smallest, hn::Zero(tag));  // none
+  for (std::size_t i = 0; i < kHalves; i += kStep) {
+    const auto r = hn::LoadU(tag, reference + i);
+    const auto error = hn::Abs(hn::Sub(hn::LoadU(tag, candidate + i), r));
+    const auto limit = hn::Max(hn::Mul(bound, hn::Abs(r)), smallest);
+    larger = hn::Or(larger, hn::Ge(error, limit));
+  }
+  return !hn::AllFalse(tag, larger);
 }
 
-HWY_INLINE Watch watch(const double* reference, const double*, const double* errors, double bound) {
-  const Doubles d;
-  const Words words;
-  const Wide factor = hn::Set(d, bound), zero = hn::Zero(d);
-  const Wide low = hn::Load(d, errors), high = hn::Load(d, errors + kWide);
-  const auto low_unequal = hn::Ne(low, zero), high_unequal = hn::Ne(high, zero);
-  const Wide low_limit = hn::Mul(factor, hn::Abs(load_wide(reference)));
-  const Wide high_limit = hn::Mul(factor, hn::Abs(load_wide(reference + kWide)));
-  const auto larger = hn::Or(hn::And(low_unequal, hn::Ge(hn::Abs(low), low_limit)),
-                             hn::And(high_unequal, hn::Ge(hn::Abs(high), high_limit)));
-  const Word both = hn::ConcatOdd(words, hn::BitCast(words, hn::VecFromMask(d, high_unequal)),
-                                  hn::BitCast(words, hn::VecFromMask(d, low_unequal)));
-  return {hn::MaskFromVec(both), !hn::AllFalse(d, larger)};
+// The upper 16 bits of kHalves numbers: sign, exponent, some of the mantissa.
+HWY_INLINE Half upper(hn::Vec<Words> high, hn::Vec<Words> low) {
+  return hn::ConcatOdd(Halves(), hn::BitCast(Halves(), high), hn::BitCast(Halves(), low));
 }
-
-// The upper halves of doubles: sign, exponent and 20 bits of mantissa.
-HWY_INLINE Word upper_halves(const double* from) {
-  const Doubles d;
-  const Words words;
-  return hn::ConcatOdd(words, hn::BitCast(words, hn::LoadU(d, from + kWide)),
-                       hn::BitCast(words, hn::LoadU(d, from)));
+HWY_INLINE hn::Vec<Words> upper_words(const double* from) {
+  return hn::ConcatOdd(Words(), hn::BitCast(Words(), load_wide(from + kWide)),
+                       hn::BitCast(Words(), load_wide(from)));
 }
-
-// The exponent, biased by 1023.
-HWY_INLINE Word exponents(Word upper) {
-  const hn::RebindToUnsigned<Words> bits;
-  return hn::BitCast(Words(), hn::ShiftRight<21>(hn::ShiftLeft<1>(hn::BitCast(bits, upper))));
+// Exponents, biased by 1023 and 127.
+HWY_INLINE Half exponents_of(const double* from) {
+  const Half code = upper(upper_words(from + 2 * kWide), upper_words(from));
+  return hn::ShiftRight<5>(hn::ShiftLeft<1>(code));
 }
-HWY_INLINE Word exponents_of(const double* from) { return exponents(upper_halves(from)); }
-// The exponent, biased by 127.
-HWY_INLINE Word exponents_of(const float* from) {
-  const hn::RebindToUnsigned<Words> bits;
-  const auto code = hn::BitCast(bits, hn::LoadU(Floats(), from));
-  return hn::BitCast(Words(), hn::ShiftRight<24>(hn::ShiftLeft<1>(code)));
+HWY_INLINE Half exponents_of(const float* from) {
+  const Floats floats;
+  const auto low = hn::BitCast(Words(), hn::LoadU(floats, from));
+  const auto high = hn::BitCast(Words(), hn::LoadU(floats, from + 2 * kWide));
+  return hn::ShiftRight<8>(hn::ShiftLeft<1>(upper(high, low)));
 }
 constexpr int bias_of(const float*) { return 127; }
 constexpr int bias_of(const double*) { return 1023; }
 
+// ulp_bucket of metrics.hpp, of errors that are 0 or normal.
+struct Buckets {
+  Half lowest, offset, one, last;
+
+  template <class Real>
+  explicit Buckets(const Strip<Real>& strip) {
+    lowest = set(strip.min_exponent + bias_of(strip.reference));
+    // Exponent of the error less that of the spacing: what is added to one, so that neither is
+    // below 0.
+    if (sizeof(Real) == sizeof(float)) offset = set(1023 - 127 - strip.mantissa);
+    if (sizeof(Real) == sizeof(double)) offset = set(strip.mantissa);
+    one = set(1);
+    last = set(kUlpBuckets - 1);
+  }
+  static Half set(int value) { return hn::Set(Halves(), static_cast<std::uint16_t>(value)); }
+
+  HWY_INLINE Half spacings(const float* reference, Half error) const {
+    return hn::SaturatedSub(error, hn::Add(hn::Max(exponents_of(reference), lowest), offset));
+  }
+  HWY_INLINE Half spacings(const double* reference, Half error) const {
+    return hn::SaturatedSub(hn::Add(error, offset), hn::Max(exponents_of(reference), lowest));
+  }
+  template <class Real>
+  HWY_INLINE Half of(const Real* reference, const double* errors) const {
+    const Half error = exponents_of(errors);
+    const Half bucket = hn::Add(spacings(reference, error), one);
+    // Exponent 0 is that of no error; that of an error is above all buckets.
+    return hn::Min(hn::Min(bucket, last), error);
+  }
+};
+
 // Counts the buckets of a strip: one comparison of bytes for each bucket that may occur.
 HWY_INLINE void count_buckets(const std::uint8_t* HWY_RESTRICT buckets, std::size_t count,
                               int lowest, std::uint64_t* into) {
-  const hn::ScalableTag<std::uint8_t> bytes;
-  constexpr std::size_t kBytes = hn::MaxLanes(hn::ScalableTag<std::uint8_t>());
-  const std::size_t padded = (count + kBytes - 1) / kBytes * kBytes;
+  const Bytes bytes;
   std::uint64_t left = count;
   for (int bucket = lowest; left > 0 && bucket < kUlpBuckets; ++bucket) {
     const auto wanted = hn::Set(bytes, static_cast<std::uint8_t>(bucket));
     std::uint64_t found = 0;
 #if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
-    for (std::size_t i = 0; i < padded; i += kBytes) {
+    for (std::size_t i = 0; i < count; i += kBytes) {
       found += hn::CountTrue(bytes, hn::Eq(hn::Load(bytes, buckets + i), wanted));
     }
 #else
-    auto counts = hn::Zero(bytes);  // at most 16 in a byte
-    for (std::size_t i = 0; i < padded; i += kBytes) {
+    auto counts = hn::Zero(bytes);  // at most kStrip / 16 in a byte
+    for (std::size_t i = 0; i < count; i += kBytes) {
       const auto equal = hn::Eq(hn::Load(bytes, buckets + i), wanted);
       counts = hn::Sub(counts, hn::VecFromMask(bytes, equal));
     }
-    const hn::Repartition<std::uint64_t, decltype(bytes)> sums;
+    const hn::Repartition<std::uint64_t, Bytes> sums;
     found = hn::GetLane(hn::SumOfLanes(sums, hn::SumsOf8(counts)));
 #endif
     into[bucket] += found;
     left -= found;
   }
 }
+static_assert(kStrip / 16 <= 255);
 
-// zero_reference, max_relative and the histogram.
+// Errors whose exponents are below 34, the number of buckets; only doubles can have them.
+HWY_INLINE bool any_tiny(const Strip<float>&, const double*) { return false; }
+HWY_INLINE bool any_tiny(const Strip<double>& strip, const double* errors) {
+  const Doubles d;
+  auto found = hn::Gt(hn::Zero(d), hn::Zero(d));  // none
+  for (std::size_t i = 0; i < strip.count; i += kWide) {
+    const Wide size = hn::Abs(hn::Load(d, errors + i));
+    found = hn::Or(found, hn::And(hn::Gt(size, hn::Zero(d)), hn::Lt(size, hn::Set(d, 0x1p-900))));
+  }
+  return !hn::AllFalse(d, found);
+}
+
+// zero_reference and max_relative.
+template <class Real>
+HWY_INLINE void note_largest_relative(const Strip<Real>& strip, const double* errors,
+                                      Metrics& total) {
+  const hn::CappedTag<Real, kStripStep> tag;
+  const auto smallest = hn::Set(tag, std::numeric_limits<Real>::denorm_min());
+  double most = total.max_relative;
+  auto bound = hn::Set(tag, not_above<Real>(most));
+  for (std::size_t i = 0; i < strip.count; i += kHalves) {
+    const Real* reference = strip.reference + i;
+    if (HWY_LIKELY(!may_be_larger(tag, reference, strip.candidate + i, bound, smallest))) continue;
+    note_relative(reference, errors + i, most, total.zero_reference);
+    bound = hn::Set(tag, not_above<Real>(most));
+  }
+  total.max_relative = most;
+}
+
+// The histogram, and how many differ.
+template <class Real>
+HWY_INLINE void note_buckets(const Strip<Real>& strip, const double* errors, Metrics& total) {
+  HWY_ALIGN std::uint8_t codes[kStrip];
+  const Buckets buckets(strip);
+  Half lowest = buckets.last;
+  for (std::size_t i = 0; i < strip.count; i += kBytes) {
+    const Half low = buckets.of(strip.reference + i, errors + i);
+    const Half high = buckets.of(strip.reference + i + kHalves, errors + i + kHalves);
+    lowest = hn::Min(lowest, hn::Min(low, high));
+    // Their order does not matter.
+    const auto both = hn::Or(low, hn::ShiftLeft<8>(high));
+    hn::Store(hn::BitCast(Bytes(), both), Bytes(), codes + i);
+  }
+  const std::uint64_t equal = total.ulp[0];
+  count_buckets(codes, strip.count, hn::GetLane(hn::MinOfLanes(Halves(), lowest)), total.ulp);
+  total.unequal += strip.count - (total.ulp[0] - equal);
+}
+
+template <class Real>
+void note_buckets_one_by_one(const Strip<Real>& strip, const double* errors, Metrics& total) {
+  for (std::size_t i = 0; i < strip.count; ++i) {
+    const double reference = static_cast<double>(strip.reference[i]);
+    ++total.ulp[ulp_bucket(strip.mantissa, strip.min_exponent, reference, errors[i])];
+    total.unequal += errors[i] != 0;
+  }
+}
+
 template <class Real>
 HWY_INLINE void note_errors(const Strip<Real>& strip, const double* HWY_RESTRICT errors,
                             Metrics& total) {
-  const Words words;
-  const hn::Rebind<std::uint8_t, Words> bytes;
-  HWY_ALIGN std::uint8_t buckets[kStrip];
-  const int bias = bias_of(strip.reference);
-  const Word lowest_exponent = hn::Set(words, strip.min_exponent + bias);
-  const Word offset = hn::Set(words, strip.mantissa + 1 - 1023 + bias);
-  const Word one = hn::Set(words, 1), last = hn::Set(words, kUlpBuckets - 1);
-  Word lowest = last;
-  double most = total.max_relative;
-  Real bound = not_above<Real>(most);
-  for (std::size_t i = 0; i < strip.count; i += kWords) {
-    const Watch seen = watch(strip.reference + i, strip.candidate + i, errors + i, bound);
-    if (HWY_UNLIKELY(seen.larger)) {
-      note_relative(strip.reference + i, errors + i, most, total.zero_reference);
-      bound = not_above<Real>(most);
-    }
-    const Word at = hn::Max(exponents_of(strip.reference + i), lowest_exponent);
-    Word bucket = hn::Add(hn::Sub(exponents_of(errors + i), at), offset);
-    bucket = hn::IfThenElseZero(seen.unequal, hn::Min(hn::Max(bucket, one), last));
-    lowest = hn::Min(lowest, bucket);
-    hn::StoreU(hn::DemoteTo(bytes, bucket), bytes, buckets + i);
-  }
-  total.max_relative = most;
-  // Bytes past the end are no bucket.
-  for (std::size_t i = strip.count; i % 64 != 0; ++i) buckets[i] = 0xff;
-  const std::uint64_t equal = total.ulp[0];
-  count_buckets(buckets, strip.count, hn::GetLane(hn::MinOfLanes(words, lowest)), total.ulp);
-  total.unequal += strip.count - (total.ulp[0] - equal);
+  note_largest_relative(strip, errors, total);
+  if (any_tiny(strip, errors)) return note_buckets_one_by_one(strip, errors, total);
+  note_buckets(strip, errors, total);
 }
 
 }  // namespace ttrace::HWY_NAMESPACE

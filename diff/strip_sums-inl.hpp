@@ -43,16 +43,31 @@ HWY_INLINE bool all_finite(Wide value) {
 template <class Real>
 HWY_INLINE bool sum_equal(const Strip<Real>& strip, LaneSums& sums) {
   const Doubles d;
+  constexpr std::size_t kTwo =
+      kWide < kLanes ? kWide : 0;  // two registers hide what an addition takes
   bool finite = true;
-  for (std::size_t lane = 0; lane < kLanes; lane += kWide) {
+  for (std::size_t lane = 0; lane < kLanes; lane += kWide + kTwo) {
     Wide references = hn::Load(d, sums.reference_squares + lane);
     Wide candidates = hn::Load(d, sums.candidate_squares + lane);
+    Wide more_references = hn::Load(d, sums.reference_squares + lane + kTwo);
+    Wide more_candidates = hn::Load(d, sums.candidate_squares + lane + kTwo);
     for (std::size_t i = lane; i < strip.count; i += kLanes) {
       const Wide value = load_wide(strip.reference + i);
-      references = add_square<Real>(references, value);
-      candidates = add_square<Real>(candidates, value);
+      const Wide square = hn::Mul(value, value);
+      references = hn::Add(references, square);
+      candidates = hn::Add(candidates, square);
+      if constexpr (kTwo == 0) continue;
+      const Wide other = load_wide(strip.reference + i + kTwo);
+      const Wide other_square = hn::Mul(other, other);
+      more_references = hn::Add(more_references, other_square);
+      more_candidates = hn::Add(more_candidates, other_square);
     }
     finite = finite && all_finite(hn::Add(references, candidates));
+    if constexpr (kTwo != 0) {
+      finite = finite && all_finite(hn::Add(more_references, more_candidates));
+      hn::Store(more_references, d, sums.reference_squares + lane + kTwo);
+      hn::Store(more_candidates, d, sums.candidate_squares + lane + kTwo);
+    }
     hn::Store(references, d, sums.reference_squares + lane);
     hn::Store(candidates, d, sums.candidate_squares + lane);
   }

@@ -19,11 +19,11 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using WideFloats = hn::CappedTag<float, kStripStep>;
 using WideFloat = hn::Vec<WideFloats>;
-using Halves = hn::Rebind<std::uint16_t, WideFloats>;
-using Quarters = hn::Rebind<std::uint8_t, WideFloats>;
+using Codes16 = hn::Rebind<std::uint16_t, WideFloats>;
+using Codes8 = hn::Rebind<std::uint8_t, WideFloats>;
 constexpr std::size_t kFloats = hn::MaxLanes(WideFloats());
 
-HWY_INLINE WideFloat widen_half(hn::Vec<Halves> code) {
+HWY_INLINE WideFloat widen_half(hn::Vec<Codes16> code) {
   const WideFloats floats;
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
   return hn::PromoteTo(floats, hn::BitCast(hn::Rebind<hwy::float16_t, WideFloats>(), code));
@@ -44,33 +44,33 @@ HWY_INLINE WideFloat widen_half(hn::Vec<Halves> code) {
 #endif
 }
 
-HWY_INLINE WideFloat widen_e4m3(hn::Vec<Halves> code) {
-  const Halves halves;
+HWY_INLINE WideFloat widen_e4m3(hn::Vec<Codes16> code) {
+  const Codes16 codes;
   const WideFloats floats;
-  const auto sign = hn::ShiftLeft<8>(hn::And(code, hn::Set(halves, std::uint16_t{0x80})));
-  const auto size = hn::ShiftLeft<7>(hn::And(code, hn::Set(halves, std::uint16_t{0x7f})));
+  const auto sign = hn::ShiftLeft<8>(hn::And(code, hn::Set(codes, std::uint16_t{0x80})));
+  const auto size = hn::ShiftLeft<7>(hn::And(code, hn::Set(codes, std::uint16_t{0x7f})));
   const auto value = hn::Mul(widen_half(hn::Or(sign, size)), hn::Set(floats, 256.0f));
   // 0x7f, which would be 480, is NaN.
   return hn::IfThenElse(hn::Eq(hn::Abs(value), hn::Set(floats, 480.0f)), hn::NaN(floats), value);
 }
 
 HWY_INLINE WideFloat load_as_float(BFloat16, const std::byte* from, std::size_t i) {
-  const auto code = hn::LoadU(Halves(), reinterpret_cast<const std::uint16_t*>(from) + i);
+  const auto code = hn::LoadU(Codes16(), reinterpret_cast<const std::uint16_t*>(from) + i);
   const hn::RebindToUnsigned<WideFloats> words;
   return hn::BitCast(WideFloats(), hn::ShiftLeft<16>(hn::PromoteTo(words, code)));
 }
 HWY_INLINE WideFloat load_as_float(Float16, const std::byte* from, std::size_t i) {
-  return widen_half(hn::LoadU(Halves(), reinterpret_cast<const std::uint16_t*>(from) + i));
+  return widen_half(hn::LoadU(Codes16(), reinterpret_cast<const std::uint16_t*>(from) + i));
 }
-HWY_INLINE hn::Vec<Halves> load_quarters(const std::byte* from, std::size_t i) {
-  const auto code = hn::LoadU(Quarters(), reinterpret_cast<const std::uint8_t*>(from) + i);
-  return hn::PromoteTo(Halves(), code);
+HWY_INLINE hn::Vec<Codes16> load_bytes(const std::byte* from, std::size_t i) {
+  const auto code = hn::LoadU(Codes8(), reinterpret_cast<const std::uint8_t*>(from) + i);
+  return hn::PromoteTo(Codes16(), code);
 }
 HWY_INLINE WideFloat load_as_float(Float8E5M2, const std::byte* from, std::size_t i) {
-  return widen_half(hn::ShiftLeft<8>(load_quarters(from, i)));
+  return widen_half(hn::ShiftLeft<8>(load_bytes(from, i)));
 }
 HWY_INLINE WideFloat load_as_float(Float8E4M3, const std::byte* from, std::size_t i) {
-  return widen_e4m3(load_quarters(from, i));
+  return widen_e4m3(load_bytes(from, i));
 }
 
 template <class T>
