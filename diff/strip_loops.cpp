@@ -23,20 +23,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace ttrace::HWY_NAMESPACE {
 
-// first_unequal, worst and max_error: only the first strip and strips with a new maximum come here.
-inline void note_places(const double* errors, std::size_t count, std::uint64_t origin,
-                        double largest, Metrics& total) {
-  for (std::size_t i = 0; i < count; ++i) {
-    const double size = errors[i] < 0 ? -errors[i] : errors[i];
-    if (size == 0) continue;
-    const std::uint64_t index = origin + i;
-    if (index < total.first_unequal) total.first_unequal = index;
-    if (size < largest || size < total.max_error) continue;
-    if (size > total.max_error || index < total.worst) total.worst = index;
-    total.max_error = size;
-  }
-}
-
 template <class Real>
 HWY_INLINE bool add_strip(const Strip<Real>& strip, LaneSums& sums, Metrics& total) {
   LaneSums next = sums;
@@ -47,19 +33,9 @@ HWY_INLINE bool add_strip(const Strip<Real>& strip, LaneSums& sums, Metrics& tot
     return true;
   }
   HWY_ALIGN double errors[kStrip];
-  const double largest = sum_pairs(strip, next, errors);
-  if (largest < 0) return false;
+  if (!sum_pairs(strip, next, errors)) return false;
   sums = next;
-  if (largest == 0) {
-    total.ulp[0] += strip.count;
-    return true;
-  }
   note_errors(strip, errors, total);
-  const bool worse =
-      largest > total.max_error || (largest == total.max_error && strip.lowest < total.worst);
-  if (worse || strip.lowest < total.first_unequal) {
-    note_places(errors, strip.count, strip.origin, largest, total);
-  }
   return true;
 }
 

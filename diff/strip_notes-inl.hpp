@@ -59,16 +59,18 @@ HWY_NOINLINE void note_relative(const Real* reference, const double* errors, dou
 
 // Whether one of kHalves pairs may have the largest relative error, or any error and a reference of
 // 0. Rounding keeps the order, so that error >= bound * reference holds, rounded, where error /
-// reference is above the bound; `smallest` is the smallest number above 0.
+// reference is above the bound; `smallest` is the smallest number above 0. Raises `largest` to the
+// largest error, rounded.
 template <class Tag, class Real>
 HWY_INLINE bool may_be_larger(Tag tag, const Real* reference, const Real* candidate,
-                              hn::Vec<Tag> bound, hn::Vec<Tag> smallest) {
+                              hn::Vec<Tag> bound, hn::Vec<Tag> smallest, hn::Vec<Tag>& largest) {
   constexpr std::size_t kStep = hn::MaxLanes(Tag());
   auto larger = hn::Lt(smallest, hn::Zero(tag));  // none
   for (std::size_t i = 0; i < kHalves; i += kStep) {
     const auto r = hn::LoadU(tag, reference + i);
     const auto error = hn::Abs(hn::Sub(hn::LoadU(tag, candidate + i), r));
     const auto limit = hn::Max(hn::Mul(bound, hn::Abs(r)), smallest);
+    largest = hn::Max(largest, error);
     larger = hn::Or(larger, hn::Ge(error, limit));
   }
   return !hn::AllFalse(tag, larger);
@@ -166,21 +168,51 @@ HWY_INLINE bool any_tiny(const Strip<double>& strip, const double* errors) {
   return !hn::AllFalse(d, found);
 }
 
-// zero_reference and max_relative.
+// zero_reference and max_relative. Returns the largest error, rounded to Real.
 template <class Real>
-HWY_INLINE void note_largest_relative(const Strip<Real>& strip, const double* errors,
+HWY_INLINE Real note_largest_relative(const Strip<Real>& strip, const double* errors,
                                       Metrics& total) {
   const hn::CappedTag<Real, kStripStep> tag;
   const auto smallest = hn::Set(tag, std::numeric_limits<Real>::denorm_min());
+  auto largest = hn::Zero(tag);
   double most = total.max_relative;
   auto bound = hn::Set(tag, not_above<Real>(most));
   for (std::size_t i = 0; i < strip.count; i += kHalves) {
     const Real* reference = strip.reference + i;
-    if (HWY_LIKELY(!may_be_larger(tag, reference, strip.candidate + i, bound, smallest))) continue;
+    const Real* candidate = strip.candidate + i;
+    if (HWY_LIKELY(!may_be_larger(tag, reference, candidate, bound, smallest, largest))) continue;
     note_relative(reference, errors + i, most, total.zero_reference);
     bound = hn::Set(tag, not_above<Real>(most));
   }
   total.max_relative = most;
+  return hn::GetLane(hn::MaxOfLanes(tag, largest));
+}
+
+HWY_INLINE double largest_error(const double* errors, std::size_t count) {
+  const Doubles d;
+  Wide largest = hn::Zero(d);
+  for (std::size_t i = 0; i < count; i += kWide) {
+    largest = hn::Max(largest, hn::Abs(hn::Load(d, errors + i)));
+  }
+  return hn::GetLane(hn::MaxOfLanes(d, largest));
+}
+
+// first_unequal, worst and max_error.
+template <class Real>
+HWY_NOINLINE void note_places(const Strip<Real>& strip, const double* errors, Metrics& total) {
+  const double largest = largest_error(errors, strip.count);
+  const bool worse =
+      largest > total.max_error || (largest == total.max_error && strip.lowest < total.worst);
+  if (!worse && strip.lowest >= total.first_unequal) return;
+  for (std::size_t i = 0; i < strip.count; ++i) {
+    const double size = errors[i] < 0 ? -errors[i] : errors[i];
+    if (size == 0) continue;
+    const std::uint64_t index = strip.origin + i;
+    if (index < total.first_unequal) total.first_unequal = index;
+    if (size < largest || size < total.max_error) continue;
+    if (size > total.max_error || index < total.worst) total.worst = index;
+    total.max_error = size;
+  }
 }
 
 // The histogram, and how many differ.
@@ -214,7 +246,15 @@ void note_buckets_one_by_one(const Strip<Real>& strip, const double* errors, Met
 template <class Real>
 HWY_INLINE void note_errors(const Strip<Real>& strip, const double* HWY_RESTRICT errors,
                             Metrics& total) {
-  note_largest_relative(strip, errors, total);
+  const Real largest = note_largest_relative(strip, errors, total);
+  if (largest == 0) {
+    total.ulp[0] += strip.count;
+    return;
+  }
+  // Rounding keeps the order: a larger error is not below, rounded.
+  if (largest >= static_cast<Real>(total.max_error) || strip.lowest < total.first_unequal) {
+    note_places(strip, errors, total);
+  }
   if (any_tiny(strip, errors)) return note_buckets_one_by_one(strip, errors, total);
   note_buckets(strip, errors, total);
 }

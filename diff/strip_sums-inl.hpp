@@ -74,12 +74,11 @@ HWY_INLINE bool sum_equal(const Strip<Real>& strip, LaneSums& sums) {
   return finite;
 }
 
-// add_pair for each; the errors are kept. Returns the largest |error|, or -1 when a sum is not
-// finite and sums are not to be used.
+// add_pair for each; the errors are kept. False, and sums are not to be used, when one is not
+// finite.
 template <class Real>
-HWY_INLINE double sum_pairs(const Strip<Real>& strip, LaneSums& sums, double* HWY_RESTRICT errors) {
+HWY_INLINE bool sum_pairs(const Strip<Real>& strip, LaneSums& sums, double* HWY_RESTRICT errors) {
   const Doubles d;
-  Wide largest = hn::Zero(d);
   bool finite = true;
   for (std::size_t lane = 0; lane < kLanes; lane += kWide) {
     Wide error_squares = hn::Load(d, sums.error_squares + lane);
@@ -92,7 +91,6 @@ HWY_INLINE double sum_pairs(const Strip<Real>& strip, LaneSums& sums, double* HW
       const Wide candidate = load_wide(strip.candidate + i);
       const Wide error = hn::Sub(candidate, reference);
       hn::Store(error, d, errors + i);
-      largest = hn::Max(largest, hn::Abs(error));
       error_squares = hn::Add(error_squares, hn::Mul(error, error));
       reference_squares = add_square<Real>(reference_squares, reference);
       candidate_squares = add_square<Real>(candidate_squares, candidate);
@@ -107,7 +105,7 @@ HWY_INLINE double sum_pairs(const Strip<Real>& strip, LaneSums& sums, double* HW
     hn::Store(products, d, sums.error_products + lane);
     hn::Store(error_sums, d, sums.errors + lane);
   }
-  return finite ? hn::GetLane(hn::MaxOfLanes(d, largest)) : -1;
+  return finite;
 }
 
 }  // namespace ttrace::HWY_NAMESPACE
