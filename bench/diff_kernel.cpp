@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How fast pairs of tensors in memory are compared, as a share of how fast they can be read: every
 // loop of the CPU backend, types and kinds of pairs, one thread and all. Prints a Markdown table.
-//   diff_kernel [--kib 65536] [--rounds 9] [--type NAME]... [--loop NAME]...
+//   diff_kernel [--kib 65536] [--rounds 9] [--type NAME]... [--loop NAME]... [--pair NAME]...
 // Times are CPU times of threads (the longest of several), so that other jobs disturb less; each
 // figure is the median of its rounds, and in a round everything is measured once.
 #include <pthread.h>
@@ -30,13 +30,18 @@ double thread_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
+// Tensors begin at a cache line, as they do in our files and in PyTorch's memory.
+struct alignas(64) Line {
+  std::uint64_t words[8];
+};
+
 struct Pairs {
   DType type;
   std::uint64_t count;
-  std::vector<std::uint64_t> reference, candidate;  // words, so that elements are aligned
+  std::vector<Line> reference, candidate;
 
   Pairs(DType type_in, std::uint64_t bytes)
-      : type(type_in), count(bytes / size_of(type)), reference(bytes / 8), candidate(bytes / 8) {}
+      : type(type_in), count(bytes / size_of(type)), reference(bytes / 64), candidate(bytes / 64) {}
   [[nodiscard]] const std::byte* left() const {
     return reinterpret_cast<const std::byte*>(reference.data());
   }
@@ -124,8 +129,8 @@ double time_reading(const Pairs& pairs, unsigned threads) {
   const std::uint64_t words = kBlockElements * size_of(pairs.type) / 8;
   return time_threads(pairs.count / kBlockElements, threads,
                       [&](std::uint64_t begin, std::uint64_t count) {
-                        read_words(pairs.reference.data() + begin * words,
-                                   pairs.candidate.data() + begin * words, count * words);
+                        read_words(pairs.reference.data()->words + begin * words,
+                                   pairs.candidate.data()->words + begin * words, count * words);
                       });
 }
 
@@ -151,17 +156,18 @@ struct Options {
   unsigned rounds = 9;
   std::vector<std::string> types = {"float32",       "bfloat16",    "float16",
                                     "float8_e4m3fn", "float8_e5m2", "float64"};
-  std::vector<std::string> loops;
+  std::vector<std::string> loops, pairs;
 };
+
+bool wanted(const std::vector<std::string>& names, std::string_view name) {
+  return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
+}
 
 class Bench {
  public:
   explicit Bench(const Options& options) : options_(options), backends_(make_cpu_backends()) {
-    if (options.loops.empty()) return;
-    std::erase_if(backends_, [&](const auto& backend) {
-      return std::find(options.loops.begin(), options.loops.end(), backend->name()) ==
-             options.loops.end();
-    });
+    std::erase_if(backends_,
+                  [&](const auto& backend) { return !wanted(options.loops, backend->name()); });
   }
 
   void run() {
@@ -170,7 +176,9 @@ class Bench {
     for (const std::string& name : options_.types) {
       const std::optional<DType> type = dtype_from_name(name);
       if (!type) throw CLI::ValidationError("--type", name + " is no type");
-      for (const auto& [kind, label] : kKinds) run_kind(*type, kind, name + " | " + label);
+      for (const auto& [kind, label] : kKinds) {
+        if (wanted(options_.pairs, label)) run_kind(*type, kind, name + " | " + label);
+      }
     }
   }
 
@@ -217,6 +225,7 @@ int main(int argc, char** argv) {
   app.add_option("--rounds", options.rounds, "measurements of each (9)");
   app.add_option("--type", options.types, "only these types");
   app.add_option("--loop", options.loops, "only these loops: cpu-AVX3, cpu-AVX2, cpu-SSE4, scalar");
+  app.add_option("--pair", options.pairs, "only these pairs: equal, \"one differs\", ...");
   CLI11_PARSE(app, argc, argv);
   ttrace::Bench(options).run();
   return 0;

@@ -14,7 +14,7 @@
 
 namespace ttrace {
 
-inline constexpr std::size_t kStrip = 1024;  // pairs at most: 4 KiB of doubles, in the first cache
+inline constexpr std::size_t kStrip = 512;  // pairs at most: 4 KiB of doubles, in the first cache
 inline constexpr std::size_t kStripStep = 64;  // it holds a multiple: bytes of the widest register
 
 // The sums of a block by lane.
