@@ -134,7 +134,10 @@ struct Grid<Float8E5M2> {
 TTRACE_HD inline int ulp_bucket(int mantissa, int min_exponent, double reference, double error) {
   const int at = exponent_of(reference);
   const int spacing = (at > min_exponent ? at : min_exponent) - mantissa;
-  const int bucket = exponent_of(error) - spacing + 1;
+  // Subnormal errors, which only doubles have, are raised by a power of two.
+  const bool subnormal = exponent_of(error) == -1023;
+  const int size = subnormal ? exponent_of(error * 0x1p64) - 64 : exponent_of(error);
+  const int bucket = size - spacing + 1;
   if (error == 0) return 0;
   return bucket < 1 ? 1 : (bucket < kUlpBuckets ? bucket : kUlpBuckets - 1);
 }
