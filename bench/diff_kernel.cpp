@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How fast pairs of tensors in memory are compared, as a share of how fast they can be read: every
-// loop of the CPU backend, types and kinds of pairs, one thread and all. Prints a Markdown table.
+// loop of the CPU backend, types and kinds of pairs, one thread and all (the fastest loop only).
+// Prints a Markdown table.
 //   diff_kernel [--kib 65536] [--rounds 9] [--type NAME]... [--loop NAME]... [--pair NAME]...
 // Times are CPU times of threads (the longest of several), so that other jobs disturb less; each
 // figure is the median of its rounds, and in a round everything is measured once.
@@ -171,8 +172,12 @@ class Bench {
   }
 
   void run() {
-    std::printf(
-        "| type | pair | loop | threads | GB/s | of reading |\n|---|---|---|---|---|---|\n");
+    std::printf("| type | pair | threads | reading, GB/s |");
+    for (const auto& backend : backends_)
+      std::printf(" %s |", std::string(backend->name()).c_str());
+    std::printf("\n|---|---|---|---|");
+    for (std::size_t i = 0; i < backends_.size(); ++i) std::printf("---|");
+    std::printf("\n");
     for (const std::string& name : options_.types) {
       const std::optional<DType> type = dtype_from_name(name);
       if (!type) throw CLI::ValidationError("--type", name + " is no type");
@@ -198,15 +203,18 @@ class Bench {
       }
     }
     const double bytes = 2 * static_cast<double>(options_.kib << 10) * 1e-9;
-    for (const auto& [key, times] : seconds) {
-      const double time = median(times), limit = median(reading[key.second]);
-      std::printf("| %s | %s | %u | %.1f | %.2f |\n", label.c_str(),
-                  std::string(backends_[key.first]->name()).c_str(), key.second, bytes / time,
-                  limit / time);
-    }
     for (const auto& [threads, times] : reading) {
-      std::printf("| %s | reading | %u | %.1f | 1 |\n", label.c_str(), threads,
-                  bytes / median(times));
+      const double limit = median(times);
+      std::printf("| %s | %u | %.1f |", label.c_str(), threads, bytes / limit);
+      for (std::size_t i = 0; i < backends_.size(); ++i) {
+        const auto measured = seconds.find({i, threads});
+        if (measured == seconds.end()) {
+          std::printf(" |");
+        } else {
+          std::printf(" %.2f |", limit / median(measured->second));
+        }
+      }
+      std::printf("\n");
     }
     std::fflush(stdout);
   }
