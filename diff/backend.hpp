@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the elements are looped over. A backend gets runs of both sides that lie in host memory and
 // adds the blocks they form (metrics.hpp) to a total; counts, maxima and indices are equal on every
-// backend, sums within rounding.
+// backend, sums bit by bit on every loop of a CPU and within rounding on a device.
 #pragma once
 
 #include <cstddef>
@@ -45,8 +45,9 @@ class Backend {
 [[nodiscard]] std::string cuda_unavailable();
 [[nodiscard]] std::unique_ptr<Backend> make_cuda_backend();
 
-// "auto", "cpu" or "cuda"; "scalar" is for tests. Throws Trouble for anything else and for a device that is not there.
-// auto is the CPU: traces are files, and files reach a device more slowly than a few cores.
+// "auto", "cpu" or "cuda"; "scalar" is for tests. Throws Trouble for anything else and for a device
+// that is not there. auto is the CPU: traces are files, and files reach a device more slowly than a
+// few cores.
 [[nodiscard]] std::unique_ptr<Backend> choose_backend(std::string_view name);
 
 }  // namespace ttrace
