@@ -5,20 +5,10 @@
 
 #include "diff/judge.hpp"
 #include "diff/report.hpp"
+#include "diff/words.hpp"
 
 namespace ttrace {
 namespace {
-
-// 5200 -> "5,200"
-std::string grouped(std::uint64_t value) {
-  std::string text = std::to_string(value);
-  for (std::size_t at = text.size(); at > 3;) text.insert(at -= 3, ",");
-  return text;
-}
-
-std::string plural(std::uint64_t count, const std::string& noun, const std::string& ending = "s") {
-  return grouped(count) + " " + noun + (count == 1 ? "" : ending);
-}
 
 std::string where_text(const OrderedFinding& entry) {
   switch (entry.place.stage) {

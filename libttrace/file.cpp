@@ -11,6 +11,8 @@
 #include <system_error>
 #include <utility>
 
+#include "libttrace/mapped_guard.hpp"
+
 namespace ttrace {
 namespace {
 
@@ -109,6 +111,7 @@ MappedFile::MappedFile(const fs::path& path, FileDescriptor file, std::uint64_t 
   if (data == MAP_FAILED) throw system_trouble("cannot map", path_, errno);
   data_ = static_cast<std::byte*>(data);
   size_ = size;
+  watch_mapping(data_, size_, path_);
 }
 
 MappedFile::MappedFile(const fs::path& path) {
@@ -130,7 +133,9 @@ MappedFile MappedFile::scratch(std::uint64_t size) {
 }
 
 MappedFile::~MappedFile() {
-  if (data_ != nullptr) munmap(data_, size_);
+  if (data_ == nullptr) return;
+  forget_mapping(data_);
+  munmap(data_, size_);
 }
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {

@@ -52,6 +52,14 @@ void disable_locks([[maybe_unused]] const Caller& caller, [[maybe_unused]] Id ac
 #endif
 }
 
+Handle open_with_cache(const Caller& caller, std::size_t chunk_bytes) {
+  const Handle access = caller.own(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
+  caller.check(H5Pset_fclose_degree(access.get(), H5F_CLOSE_STRONG));
+  if (chunk_bytes > 0) caller.check(H5Pset_cache(access.get(), 0, 521, chunk_bytes, 0.75));
+  disable_locks(caller, access.get());
+  return caller.own(H5Fopen(caller.file().c_str(), H5F_ACC_RDONLY, access.get()), H5Fclose);
+}
+
 struct FloatFields {
   std::size_t size, exponent_bits, mantissa_bits, bias;
 };
@@ -124,11 +132,10 @@ Handle create_file(const Caller& caller) {
                     H5Fclose);
 }
 
-Handle open_file(const Caller& caller) {
-  const Handle access = caller.own(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
-  caller.check(H5Pset_fclose_degree(access.get(), H5F_CLOSE_STRONG));
-  disable_locks(caller, access.get());
-  return caller.own(H5Fopen(caller.file().c_str(), H5F_ACC_RDONLY, access.get()), H5Fclose);
+Handle open_file(const Caller& caller) { return open_with_cache(caller, 0); }
+
+Handle open_any_file(const Caller& caller) {
+  return open_with_cache(caller, std::size_t{16} << 20);
 }
 
 Handle file_type(const Caller& caller, DType type) {

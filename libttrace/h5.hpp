@@ -78,6 +78,8 @@ class Caller {
 [[nodiscard]] Handle create_file(const Caller& caller);
 // Without locks: segments are read after their writer closed them.
 [[nodiscard]] Handle open_file(const Caller& caller);
+// A file of anyone, with room for chunks that are read piece by piece.
+[[nodiscard]] Handle open_any_file(const Caller& caller);
 
 // ---- element types, as they are in the file ----
 [[nodiscard]] Handle file_type(const Caller& caller, DType type);

@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // ttrace-diff: is the candidate the same training step as the reference, up to round-off?
 //   open both → compare (diff/compare.hpp) under limits (tolerance/bound.hpp) → print
+// Of two HDF5 files, whoever made them: are they equal (diff/hdf5_compare.hpp)?
 #include <CLI/CLI.hpp>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <fstream>
 #include <optional>
+#include <utility>
 
 #include "diff/compare.hpp"
+#include "diff/hdf5_compare.hpp"
 #include "libttrace/core/trouble.hpp"
+#include "libttrace/mapped_guard.hpp"
 #include "tolerance/bound.hpp"
 #include "tolerance/own.hpp"
 #include "tools/cli.hpp"
@@ -25,6 +30,8 @@ constexpr const char* kPurpose =
     "Compares two traces of one training step: matches micro-batches by content, finds how the\n"
     "candidate's tensors are split over its ranks, proves that, compares every tensor under a\n"
     "limit that rounding explains, and names the first module that diverges.\n"
+    "Of two HDF5 files it compares all datasets and attributes, path by path: values must be\n"
+    "equal, or within --rel.\n"
     "Exit code 0: same; 1: differs; 2: no answer.";
 
 struct Options {
@@ -35,20 +42,23 @@ struct Options {
   std::string high;
   std::string limits;
   std::optional<double> relative;
-  std::string bound = "sqrt";
+  std::string bound;  // "": sqrt
   std::string layout;
   std::optional<std::int64_t> iteration;
   std::string filter;
   std::size_t top = 10;
   std::string backend = "auto";
   std::string color = "auto";
+  bool no_mmap = false;
   bool quiet = false;
   bool verbose = false;
 };
 
 void add_options(CLI::App& app, Options& options) {
-  app.add_option("REFERENCE", options.reference, "trace of the trusted run")->required();
-  app.add_option("CANDIDATE", options.candidate, "trace of the run in doubt")->required();
+  app.add_option("REFERENCE", options.reference, "trace of the trusted run, or an HDF5 file")
+      ->required();
+  app.add_option("CANDIDATE", options.candidate, "trace of the run in doubt, or an HDF5 file")
+      ->required();
   app.add_option("--json", options.json, "also write the report as JSON; -: to stdout, only that")
       ->type_name("FILE");
   app.add_option("--junit", options.junit, "also write it as JUnit's XML; -: to stdout, only that")
@@ -76,11 +86,13 @@ void add_options(CLI::App& app, Options& options) {
       ->type_name("FILE");
   app.add_option("--iteration", options.iteration, "compare this one (the first both have)")
       ->type_name("N");
-  app.add_option("--filter", options.filter, "only keys that match, e.g. '*/forward/*'")
+  app.add_option("--filter", options.filter,
+                 "only keys that match, e.g. '*/forward/*'; paths in HDF5 files")
       ->type_name("GLOB");
   app.add_option("--top", options.top, "how many findings to print (10)")->type_name("N");
   app.add_option("--backend", options.backend, "auto, cpu or cuda (auto)")->type_name("NAME");
   app.add_option("--color", options.color, "auto, always or never (auto)")->type_name("WHEN");
+  app.add_flag("--no-mmap", options.no_mmap, "read HDF5 files instead of mapping them");
   app.add_flag("-q,--quiet", options.quiet, "print nothing, only return the exit code");
   app.add_flag("-v,--verbose", options.verbose, "print every tensor and every layout");
 }
@@ -105,6 +117,13 @@ void write_documents(const std::string& json, const std::string& junit, const Op
   }
 }
 
+// Files, and not the folders that traces are.
+bool are_files(const Options& options) {
+  std::error_code error;
+  return std::filesystem::is_regular_file(options.reference, error) ||
+         std::filesystem::is_regular_file(options.candidate, error);
+}
+
 // Whoever asked for a document gets one, whatever happens. What is then thrown is the first
 // trouble.
 void write_trouble(const std::string& message, Options options) {
@@ -116,9 +135,16 @@ void write_trouble(const std::string& message, Options options) {
       // The other document must be tried all the same.
     }
   };
-  attempt(trouble_as_json(message), options.json);
+  attempt(are_files(options) ? hdf5_trouble_as_json(message) : trouble_as_json(message),
+          options.json);
   attempt(trouble_as_junit(message, options.reference, options.candidate), options.junit);
 }
+
+// What a comparison leaves to be printed; a document that nobody asked for is empty.
+struct Result {
+  int code;
+  std::string text, json, junit;
+};
 
 Report run_comparison(const Options& options) {
   const auto backend = choose_backend(options.backend);
@@ -152,21 +178,50 @@ Report run_comparison(const Options& options) {
   return compare(traces.reference, traces.candidate, *backend, compare_options);
 }
 
+Result diff_traces(const Options& options, const TextOptions& style) {
+  if (options.no_mmap) throw Trouble("--no-mmap", options.reference, "is for HDF5 files");
+  const Report report = run_comparison(options);
+  constexpr std::array kCodes = {kSame, kDiffer, kTrouble};
+  return {kCodes[static_cast<std::size_t>(report.verdict())],
+          options.quiet ? "" : report_as_text(report, style),
+          options.json.empty() ? "" : report_as_json(report),
+          options.junit.empty() ? "" : report_as_junit(report)};
+}
+
+Result diff_files(const Options& options, const TextOptions& style) {
+  const std::array<std::pair<const char*, bool>, 5> for_traces = {
+      {{"--high", !options.high.empty()},
+       {"--limits", !options.limits.empty()},
+       {"--bound", !options.bound.empty()},
+       {"--layout", !options.layout.empty()},
+       {"--iteration", options.iteration.has_value()}}};
+  for (const auto& [name, given] : for_traces) {
+    if (given) throw Trouble(name, options.reference, "is for traces, not for HDF5 files");
+  }
+  const auto backend = choose_backend(options.backend);
+  const Hdf5Report report =
+      compare_hdf5(options.reference, options.candidate, *backend,
+                   {options.relative, options.filter,
+                    options.no_mmap ? ReadMode::no_mmap : ReadMode::automatic});
+  return {report.same() ? kSame : kDiffer, options.quiet ? "" : hdf5_report_as_text(report, style),
+          options.json.empty() ? "" : hdf5_report_as_json(report),
+          options.junit.empty() ? "" : hdf5_report_as_junit(report)};
+}
+
 int run_diff(const Options& options) {
   const ColorMode color = color_mode_from(options.color);
   if (options.json == "-" && options.junit == "-") {
     throw Trouble("--junit", "-", "stdout is taken by --json -; give one of the two a FILE");
   }
-  const Report report = run_comparison(options);
-  write_documents(options.json.empty() ? "" : report_as_json(report),
-                  options.junit.empty() ? "" : report_as_junit(report), options);
+  const TextOptions style{options.top, options.verbose, use_color(color)};
+  const Result result =
+      are_files(options) ? diff_files(options, style) : diff_traces(options, style);
+  check_mapped_files();  // before anything that was read is told
+  write_documents(result.json, result.junit, options);
   if (!options.quiet && options.json != "-" && options.junit != "-") {
-    const std::string text =
-        report_as_text(report, {options.top, options.verbose, use_color(color)});
-    std::fwrite(text.data(), 1, text.size(), stdout);
+    std::fwrite(result.text.data(), 1, result.text.size(), stdout);
   }
-  constexpr std::array kCodes = {kSame, kDiffer, kTrouble};
-  return kCodes[static_cast<std::size_t>(report.verdict())];
+  return result.code;
 }
 
 }  // namespace

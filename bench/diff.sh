@@ -1,0 +1,8 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# How fast ttrace-diff compares two HDF5 files, next to h5diff, cmp, numpy and torch; see diff.py.
+#   bench/diff.sh [FOLDER]     about 5 GB there, kept for the next time; BUILD (build) is the build folder
+set -e
+build=${BUILD:-build}
+ninja -C "$build" tools/ttrace-diff bench/diff_limits >/dev/null
+exec "${PYTHON:-python3}" "$(dirname "$0")/diff.py" --build "$build" "$@"

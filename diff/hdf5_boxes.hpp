@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Datasets that only libhdf5 can read (chunked, compressed, external, virtual, not yet written),
+// and elements that are no plain numbers: read box by box, each of a few MiB, along the reference's
+// chunks.
+#pragma once
+
+#include "diff/backend.hpp"
+#include "diff/hdf5_report.hpp"
+#include "libttrace/h5_object.hpp"
+
+namespace ttrace {
+
+struct OpenDataset {
+  const h5::Dataset& dataset;
+  h5::Id object;
+};
+
+// Of equal extents that are not null. Both fill in `line`.
+void compare_numbers_by_boxes(const OpenDataset& reference, const OpenDataset& candidate,
+                              const Backend& backend, DatasetLine& line);
+void compare_elements_by_boxes(const OpenDataset& reference, const OpenDataset& candidate,
+                               DatasetLine& line);
+
+}  // namespace ttrace

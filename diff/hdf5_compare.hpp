@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Any two HDF5 files, object by object at equal paths. What cannot be compared is a difference.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "diff/backend.hpp"
+#include "diff/hdf5_report.hpp"
+#include "libttrace/file_bytes.hpp"
+
+namespace ttrace {
+
+struct Hdf5Options {
+  std::optional<double> limit;  // of the relative error of a floating dataset; nullopt: equal
+  std::string filter;           // glob of paths, "" = all
+  ReadMode mode = ReadMode::automatic;
+};
+
+// Throws Trouble: a file is none, or broken, or there is nothing to compare.
+[[nodiscard]] Hdf5Report compare_hdf5(const std::filesystem::path& reference,
+                                      const std::filesystem::path& candidate,
+                                      const Backend& backend, const Hdf5Options& options);
+
+}  // namespace ttrace

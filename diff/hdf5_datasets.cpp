@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// See hdf5_datasets.hpp. What lies in one piece in both files is handed to the crew, which compares
+// it while the next datasets are opened.
+#include "diff/hdf5_datasets.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "diff/hdf5_boxes.hpp"
+#include "diff/hdf5_elements.hpp"
+#include "diff/judge.hpp"
+#include "libttrace/core/trouble.hpp"
+
+namespace ttrace {
+namespace {
+
+constexpr const char* kWhat = "compare";
+
+// Squares of doubles may leave their range; then the largest error of one element bounds that of
+// the norm.
+double relative_error_of(const Metrics& metrics) {
+  if (metrics.unequal == 0) return 0;
+  const double errors = metrics.sums.error_squares, squares = metrics.sums.reference_squares;
+  const bool exact = errors > 1e-280 && std::isfinite(errors) && std::isfinite(squares);
+  if (exact && squares > 1e-280) return std::sqrt(errors / squares);
+  if (metrics.zero_reference > 0 || metrics.max_error == 0) {
+    return std::numeric_limits<double>::infinity();
+  }
+  return metrics.max_relative;
+}
+
+std::uint64_t elements_of(const h5::Dataset& dataset, const h5::Caller& caller,
+                          const std::string& path) {
+  const std::uint64_t size = std::max<std::uint64_t>(dataset.type().size, 1);
+  std::uint64_t bytes = size;
+  for (const std::uint64_t length : dataset.extent().shape) {
+    if (__builtin_mul_overflow(bytes, length, &bytes)) caller.fail(path + " has too many elements");
+  }
+  return bytes / size;
+}
+
+// What an element of both sides is, from the files themselves.
+std::string values_at(const NumberJob& job, std::uint64_t at) {
+  if (at == kNoIndex) return "";
+  ReadBuffer buffer;
+  const auto text = [&](const NumberSide& side) {
+    h5::ElementType type;
+    type.kind = h5::ElementType::Kind::number;
+    type.number = side.format;
+    type.size = size_of(side.format.dtype);
+    return element_text(
+        {type, side.file->view(side.offset + at * type.size, type.size, buffer), -1});
+  };
+  return text(job.reference) + " against " + text(job.candidate);
+}
+
+std::string types_text(const DatasetLine& line) {
+  const std::string text = line.reference_type + " against " + line.candidate_type;
+  return line.compared_as ? text + ", compared as " + std::string(name_of(*line.compared_as))
+                          : text;
+}
+
+std::string message_of(const DatasetLine& line) {
+  const Metrics& total = line.numbers.total;
+  std::string text = std::to_string(total.unequal) + " of " + std::to_string(total.count) +
+                     " elements differ, the first at " +
+                     index_text(total.first_unequal, line.extent.shape) + ": " + line.first_values;
+  if (total.nonfinite_mismatch > 0) {
+    text += "; " + std::to_string(total.nonfinite_mismatch) + " with NaN or Inf on one side only";
+  }
+  if (total.worst == kNoIndex) return text;
+  return text + "; relative error " + short_number(line.relative_error) + ", largest error " +
+         short_number(total.max_error) + " at " + index_text(total.worst, line.extent.shape) +
+         ": " + line.worst_values;
+}
+
+}  // namespace
+
+std::string extent_text(const h5::Extent& extent) {
+  if (extent.null) return "null";
+  std::string text;
+  for (const std::uint64_t size : extent.shape) {
+    text += (text.empty() ? "" : ",") + std::to_string(size);
+  }
+  return "[" + text + "]";
+}
+
+std::string index_text(std::uint64_t flat, const Shape& shape) {
+  std::string text;
+  for (std::size_t d = shape.size(); d-- > 0;) {
+    const std::uint64_t size = std::max<std::uint64_t>(shape[d], 1);
+    text = std::to_string(flat % size) + (text.empty() ? "" : ",") + text;
+    flat /= size;
+  }
+  return "[" + text + "]";
+}
+
+Hdf5Side::Hdf5Side(const std::filesystem::path& path, ReadMode mode)
+    : caller_(kWhat, path.string()), mode_(mode) {
+  if (std::filesystem::is_directory(path)) {
+    caller_.fail("it is a folder; give two traces, or two HDF5 files");
+  }
+  file_ = h5::open_any_file(caller_);
+}
+
+const h5::Dataset& Hdf5Side::open(const h5::Object& object) {
+  h5::Dataset dataset(caller_, object.handle.get(), latest_ ? &*latest_ : nullptr);
+  return latest_.emplace(std::move(dataset));
+}
+
+const FileBytes& Hdf5Side::bytes(const h5::Object& object) {
+  auto& entry = bytes_[object.identity.file];
+  if (!entry) entry = std::make_unique<FileBytes>(h5::file_of(caller_, object), mode_);
+  return *entry;
+}
+
+DatasetComparer::DatasetComparer(Hdf5Side& reference, Hdf5Side& candidate, const Backend& backend,
+                                 const Hdf5Options& options, Hdf5Report& report)
+    : reference_(reference),
+      candidate_(candidate),
+      backend_(backend),
+      options_(options),
+      report_(report),
+      crew_(backend) {}
+
+void DatasetComparer::compare(const std::string& path, const h5::Object& reference,
+                              const h5::Object& candidate) {
+  const auto find = [&](const char* kind, const std::string& message) {
+    report_.findings.push_back({kind, path, "", message});
+  };
+  const h5::Dataset& left = reference_.open(reference);
+  const h5::Dataset& right = candidate_.open(candidate);
+  if (left.extent() != right.extent()) {
+    return find("shape_differs",
+                "shape " + extent_text(left.extent()) + " against " + extent_text(right.extent()));
+  }
+  const std::string types = incomparable(left.type(), right.type());
+  if (!types.empty()) {
+    const bool unknown = left.type().kind == h5::ElementType::Kind::unknown;
+    return find(unknown ? "not_compared" : "dtype_differs", types);
+  }
+  DatasetLine& line = report_.datasets.emplace_back();
+  line.path = path;
+  line.reference_type = left.type().description;
+  line.candidate_type = right.type().description;
+  line.extent = left.extent();
+  if (left.type().kind == h5::ElementType::Kind::number) {
+    line.compared_as = comparison_type(left.type().number, right.type().number);
+  }
+  if (line.reference_type != line.candidate_type) {
+    report_.notes.push_back({"types", path, "", types_text(line)});
+  }
+  if (!line.extent.null) compare_elements(left, reference, right, candidate, line);
+}
+
+void DatasetComparer::compare_elements(const h5::Dataset& left, const h5::Object& reference,
+                                       const h5::Dataset& right, const h5::Object& candidate,
+                                       DatasetLine& line) {
+  const std::uint64_t count = elements_of(left, reference_.caller(), line.path);
+  report_.bytes += count * left.type().size;
+  if (count == 0) return;
+  const OpenDataset one{left, reference.handle.get()}, other{right, candidate.handle.get()};
+  if (!line.compared_as) return compare_elements_by_boxes(one, other, line);
+  if (!left.offset() || !right.offset()) {
+    return compare_numbers_by_boxes(one, other, backend_, line);
+  }
+  const NumberJob job{{&reference_.bytes(reference), *left.offset(), left.type().number},
+                      {&candidate_.bytes(candidate), *right.offset(), right.type().number},
+                      count,
+                      *line.compared_as,
+                      &line.numbers};
+  crew_.add(job);
+  jobs_.emplace_back(&line, job);
+}
+
+void DatasetComparer::finish() {
+  crew_.finish();
+  for (const auto& [line, job] : jobs_) {
+    const Metrics& total = line->numbers.total;
+    if (total.unequal == 0) continue;
+    line->first_values = values_at(job, total.first_unequal);
+    line->worst_values = values_at(job, total.worst);
+  }
+  for (DatasetLine& line : report_.datasets) judge(line);
+}
+
+void DatasetComparer::judge(DatasetLine& line) {
+  const Metrics& total = line.numbers.total;
+  if (line.numbers.bits_only > 0) {
+    report_.notes.push_back({"bits", line.path, "",
+                             std::to_string(line.numbers.bits_only) +
+                                 " equal elements have other bits: -0 against 0, or other NaNs"});
+  }
+  if (total.unequal == 0) return;
+  line.relative_error = relative_error_of(total);
+  const bool limited = options_.limit && line.compared_as && is_floating(*line.compared_as);
+  const bool within = limited && line.relative_error <= *options_.limit;
+  line.differs = total.nonfinite_mismatch > 0 || !within;
+  if (!line.differs) return;
+  const char* kind = total.nonfinite_mismatch > 0 ? "nonfinite"
+                     : limited                    ? "over_limit"
+                                                  : "not_equal";
+  report_.findings.push_back({kind, line.path, "", message_of(line)});
+}
+
+}  // namespace ttrace

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pieces of a file, by the quickest way to each: mapped where the page cache has it, else read past
+// the cache, which costs less and leaves what the user has cached alone.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+
+#include "libttrace/file.hpp"
+
+namespace ttrace {
+
+// Memory that a read past the cache can fill; kept from one to the next.
+class ReadBuffer {
+ public:
+  [[nodiscard]] std::byte* of_size(std::size_t size);  // content is lost when it grows
+
+ private:
+  struct Free {
+    void operator()(std::byte* data) const { std::free(data); }
+  };
+  std::unique_ptr<std::byte, Free> data_;
+  std::size_t size_ = 0;
+};
+
+enum class ReadMode : std::uint8_t { automatic, no_mmap };
+
+class FileBytes {
+ public:
+  // Throws Trouble, as view does.
+  FileBytes(const std::filesystem::path& path, ReadMode mode);
+
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+  [[nodiscard]] std::uint64_t size() const { return size_; }
+  // `count` bytes from `offset` on, which lie inside: in the mapping, or in `buffer`. Valid until
+  // release, or the next use of the buffer. Called from several threads.
+  [[nodiscard]] const std::byte* view(std::uint64_t offset, std::size_t count,
+                                      ReadBuffer& buffer) const;
+  // Lets the pages go.
+  void release(std::uint64_t offset, std::size_t count) const;
+  // Whether most of these bytes are in the page cache. True where the system does not tell.
+  [[nodiscard]] bool resident(std::uint64_t offset, std::size_t count) const;
+
+ private:
+  const std::byte* read(const FileDescriptor& file, std::uint64_t offset, std::size_t count,
+                        ReadBuffer& buffer) const;
+
+  std::filesystem::path path_;
+  std::uint64_t size_ = 0;
+  MappedFile map_;
+  FileDescriptor file_;
+  FileDescriptor direct_;  // opened past the cache; invalid where the file system cannot
+  mutable std::atomic<bool> direct_works_{true};
+};
+
+}  // namespace ttrace

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+// See h5_object.hpp.
+#include "libttrace/h5_object.hpp"
+
+#include <hdf5.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace ttrace::h5 {
+namespace {
+
+#if H5_VERSION_GE(1, 12, 0)
+using Info = H5O_info2_t;
+herr_t get_info(Id id, Info* info) {
+  return H5Oget_info3(id, info, H5O_INFO_BASIC | H5O_INFO_NUM_ATTRS);
+}
+const void* place_in(const Info& info) { return &info.token; }
+constexpr std::size_t kPlaceBytes = sizeof(H5O_token_t);
+#else
+using Info = H5O_info_t;
+herr_t get_info(Id id, Info* info) {
+  return H5Oget_info2(id, info, H5O_INFO_BASIC | H5O_INFO_NUM_ATTRS);
+}
+const void* place_in(const Info& info) { return &info.addr; }
+constexpr std::size_t kPlaceBytes = sizeof(haddr_t);
+#endif
+
+Object describe(const Caller& caller, Handle handle) {
+  Info info;
+  caller.check(get_info(handle.get(), &info));
+  Object object;
+  object.identity.file = info.fileno;
+  static_assert(kPlaceBytes <= sizeof(object.identity.place));
+  std::memcpy(object.identity.place.data(), place_in(info), kPlaceBytes);
+  object.attributes = info.num_attrs;
+  object.kind = info.type == H5O_TYPE_GROUP     ? ObjectKind::group
+                : info.type == H5O_TYPE_DATASET ? ObjectKind::dataset
+                                                : ObjectKind::datatype;
+  object.handle = std::move(handle);
+  return object;
+}
+
+herr_t take_name(Id, const char* name, const H5L_info_t*, void* names) {
+  static_cast<std::vector<std::string>*>(names)->emplace_back(name);
+  return 0;
+}
+
+herr_t take_attribute(Id, const char* name, const H5A_info_t*, void* names) {
+  static_cast<std::vector<std::string>*>(names)->emplace_back(name);
+  return 0;
+}
+
+// Where a link points that could not be followed. A hard link that cannot is a broken file.
+std::string target_of(const Caller& caller, const Object& group, const std::string& name) {
+  H5L_info_t info;
+  caller.check(H5Lget_info(group.handle.get(), name.c_str(), &info, H5P_DEFAULT));
+  if (info.type == H5L_TYPE_HARD) {
+    caller.check(H5Oopen(group.handle.get(), name.c_str(), H5P_DEFAULT));
+  }
+  std::vector<char> value(info.u.val_size + 1);
+  caller.check(
+      H5Lget_val(group.handle.get(), name.c_str(), value.data(), value.size(), H5P_DEFAULT));
+  if (info.type == H5L_TYPE_SOFT) return value.data();
+  const char* file = nullptr;
+  const char* path = nullptr;
+  if (info.type != H5L_TYPE_EXTERNAL ||
+      H5Lunpack_elink_val(value.data(), info.u.val_size, nullptr, &file, &path) < 0) {
+    return "by a link of unknown kind " + std::to_string(info.type);
+  }
+  return std::string(file) + ":" + path;
+}
+
+Extent extent_of(const Caller& caller, Id space) {
+  Extent extent;
+  extent.null = H5Sget_simple_extent_type(space) == H5S_NULL;
+  const int rank = H5Sget_simple_extent_ndims(space);
+  caller.check(rank);
+  std::vector<hsize_t> sizes(static_cast<std::size_t>(rank));
+  caller.check(H5Sget_simple_extent_dims(space, sizes.data(), nullptr));
+  extent.shape.assign(sizes.begin(), sizes.end());
+  return extent;
+}
+
+}  // namespace
+
+const char* name_of(ObjectKind kind) {
+  switch (kind) {
+    case ObjectKind::group:
+      return "group";
+    case ObjectKind::dataset:
+      return "dataset";
+    case ObjectKind::datatype:
+      return "named type";
+    case ObjectKind::dangling:
+      return "link to nothing";
+  }
+  return "";
+}
+
+std::string file_of(const Caller& caller, const Object& object) {
+  const ssize_t length = H5Fget_name(object.handle.get(), nullptr, 0);
+  caller.check(length);
+  std::string name(static_cast<std::size_t>(length) + 1, '\0');
+  caller.check(H5Fget_name(object.handle.get(), name.data(), name.size()));
+  name.resize(static_cast<std::size_t>(length));
+  return name;
+}
+
+Object root_of(const Caller& caller, Id file) {
+  return describe(caller, caller.own(H5Gopen2(file, "/", H5P_DEFAULT), H5Gclose));
+}
+
+Object open_child(const Caller& caller, const Object& group, const std::string& name) {
+  const Id id = H5Oopen(group.handle.get(), name.c_str(), H5P_DEFAULT);
+  if (id >= 0) return describe(caller, caller.own(id, H5Oclose));
+  Object object;
+  object.link = target_of(caller, group, name);
+  return object;
+}
+
+std::vector<std::string> child_names(const Caller& caller, const Object& group) {
+  std::vector<std::string> names;
+  hsize_t at = 0;
+  caller.check(
+      H5Literate(group.handle.get(), H5_INDEX_NAME, H5_ITER_NATIVE, &at, take_name, &names));
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::vector<std::string> attribute_names(const Caller& caller, const Object& object) {
+  std::vector<std::string> names;
+  if (object.attributes == 0) return names;
+  hsize_t at = 0;
+  caller.check(
+      H5Aiterate2(object.handle.get(), H5_INDEX_NAME, H5_ITER_NATIVE, &at, take_attribute, &names));
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+Values::Values(Handle type, Handle space, std::size_t bytes, bool indirect)
+    : bytes_(bytes), type_(std::move(type)), space_(std::move(space)), indirect_(indirect) {}
+
+Values::~Values() {
+  if (!indirect_ || bytes_.empty()) return;
+#if H5_VERSION_GE(1, 12, 0)
+  H5Treclaim(type_.get(), space_.get(), H5P_DEFAULT, bytes_.data());
+#else
+  H5Dvlen_reclaim(type_.get(), space_.get(), H5P_DEFAULT, bytes_.data());
+#endif
+}
+
+Dataset::Dataset(const Caller& caller, Id handle, const Dataset* reuse)
+    : caller_(caller), id_(handle) {
+  type_id_ = caller.own(H5Dget_type(id_), H5Tclose);
+  if (reuse != nullptr && H5Tequal(type_id_.get(), reuse->type_id_.get()) > 0) {
+    type_ = reuse->type_;
+  } else {
+    type_ = std::make_shared<const ElementType>(element_type(caller, type_id_.get()));
+  }
+  const Handle space = caller.own(H5Dget_space(id_), H5Sclose);
+  extent_ = extent_of(caller, space.get());
+  const haddr_t offset = H5Dget_offset(id_);  // undefined for all but contiguous, allocated ones
+  if (offset != HADDR_UNDEF) offset_ = offset;
+}
+
+Shape Dataset::chunk() const {
+  const Handle creation = caller_.own(H5Dget_create_plist(id_), H5Pclose);
+  if (H5Pget_layout(creation.get()) != H5D_CHUNKED) return {};
+  std::vector<hsize_t> sizes(extent_.shape.size());
+  caller_.check(H5Pget_chunk(creation.get(), static_cast<int>(sizes.size()), sizes.data()));
+  return {sizes.begin(), sizes.end()};
+}
+
+Values Dataset::read(const std::vector<std::uint64_t>& start, const Shape& count) const {
+  Handle type = caller_.own(H5Tcopy(type_id_.get()), H5Tclose);
+  const Handle from = caller_.own(H5Dget_space(id_), H5Sclose);
+  const std::vector<hsize_t> begin(start.begin(), start.end()), size(count.begin(), count.end());
+  const std::uint64_t elements = element_count(count);
+  if (!begin.empty()) {
+    caller_.check(H5Sselect_hyperslab(from.get(), H5S_SELECT_SET, begin.data(), nullptr,
+                                      size.data(), nullptr));
+  }
+  const hsize_t total = elements;
+  Handle to = caller_.own(H5Screate_simple(1, &total, nullptr), H5Sclose);
+  const Id to_id = to.get();
+  Values values(std::move(type), std::move(to), elements * type_->size, is_indirect(*type_));
+  caller_.check(H5Dread(id_, type_id_.get(), to_id, from.get(), H5P_DEFAULT, values.data()));
+  return values;
+}
+
+Attribute read_attribute(const Caller& caller, const Object& object, const std::string& name) {
+  const Handle attribute =
+      caller.own(H5Aopen(object.handle.get(), name.c_str(), H5P_DEFAULT), H5Aclose);
+  Handle type = caller.own(H5Aget_type(attribute.get()), H5Tclose);
+  Handle space = caller.own(H5Aget_space(attribute.get()), H5Sclose);
+  const Id type_id = type.get();
+  ElementType element = element_type(caller, type_id);
+  Extent extent = extent_of(caller, space.get());
+  const std::uint64_t elements = extent.null ? 0 : element_count(extent.shape);
+  Values values(std::move(type), std::move(space), elements * element.size, is_indirect(element));
+  if (elements > 0) caller.check(H5Aread(attribute.get(), type_id, values.data()));
+  return {std::move(element), std::move(extent), std::move(values)};
+}
+
+bool same_type(const Object& left, const Object& right) {
+  return H5Tequal(left.handle.get(), right.handle.get()) > 0;
+}
+
+std::string path_of_reference(Id object, const std::byte* reference) {
+  const ssize_t length = H5Rget_name(object, H5R_OBJECT, reference, nullptr, 0);
+  if (length <= 0) return "";
+  std::string path(static_cast<std::size_t>(length) + 1, '\0');
+  H5Rget_name(object, H5R_OBJECT, reference, path.data(), path.size());
+  path.resize(static_cast<std::size_t>(length));
+  return path;
+}
+
+}  // namespace ttrace::h5
