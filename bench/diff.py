@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 
-from diff_files import CASES, VARIANTS, Case, prepare
+from diff_files import CASES, VARIANTS, Case, paths
 
 HERE = pathlib.Path(__file__).parent
 
@@ -65,8 +65,14 @@ class Bench:
         self.peers = not options.no_slow
         self.results: dict[tuple[str, str], dict[str, Run]] = {}
 
+    def files(self, case: Case) -> dict[str, pathlib.Path]:
+        files = paths(self.folder, case)
+        if not all(path.exists() for path in files.values()):
+            subprocess.run([sys.executable, HERE / "diff_write.py", self.folder, case.name], check=True)
+        return files
+
     def measure(self, case: Case) -> None:
-        files = prepare(self.folder, case)
+        files = self.files(case)
         for path in files.values():
             run(["cat", path])  # into the page cache
         for variant in VARIANTS:
@@ -87,13 +93,13 @@ class Bench:
             self.results[case.name, variant] = interleaved(commands, self.rounds, slow if self.peers else {})
 
     def limit(self, what: str, case: Case) -> float:
-        files = prepare(self.folder, case)
+        files = self.files(case)
         done = subprocess.run([self.limits, what, files["base"], files["all"]], capture_output=True, text=True, check=True)
         return float(done.stdout)
 
     def cold(self, case: Case) -> tuple[float, float]:
         """Ours, and a loop that reads past the cache, of the same pair."""
-        files = prepare(self.folder, case)
+        files = self.files(case)
         ours, loop = [], []
         for _ in range(3):
             for path in (files["base"], files["all"]):

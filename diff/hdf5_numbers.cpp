@@ -21,6 +21,9 @@ namespace {
 // to the measuring.
 constexpr std::uint64_t kTileElements = 16 * kBlockElements;
 
+// A thread that is woken for less costs more than it does.
+constexpr std::uint64_t kWorthWaking = std::uint64_t{1} << 20;
+
 bool is_plain(const h5::NumberFormat& format, DType type) {
   return format.dtype == type && !format.big_endian && !format.is_unsigned;
 }
@@ -49,9 +52,52 @@ struct Job : NumberJob {
   [[nodiscard]] std::uint64_t tiles() const { return adding_norms ? skipped.size() : sums.size(); }
 };
 
-struct Buffers {
-  ReadBuffer reference, candidate;
+// Pages that were read and are to go: those of small neighbours go together.
+class Released {
+ public:
+  void add(const FileBytes& file, std::uint64_t offset, std::uint64_t size) {
+    if (file_ != &file || offset < begin_ || offset > end_ + kGap || end_ - begin_ >= kTogether) {
+      flush();
+      file_ = &file;
+      begin_ = offset;
+    }
+    end_ = offset + size;
+  }
+  void flush() {
+    if (file_ != nullptr) file_->release(begin_, end_ - begin_);
+    file_ = nullptr;
+  }
+
+ private:
+  static constexpr std::uint64_t kGap = std::uint64_t{256} << 10;
+  static constexpr std::uint64_t kTogether = std::uint64_t{2} << 20;
+  const FileBytes* file_ = nullptr;
+  std::uint64_t begin_ = 0, end_ = 0;
 };
+
+// What a thread reads one side through.
+struct Reader {
+  ReadBuffer buffer;
+  Released released;
+
+  NumberPiece piece(const NumberSide& side, std::uint64_t first, std::uint64_t count) {
+    const std::size_t size = size_of(side.format.dtype);
+    return {side.format, side.file->view(side.offset + first * size, count * size, buffer)};
+  }
+  void release(const NumberSide& side, std::uint64_t first, std::uint64_t count) {
+    const std::size_t size = size_of(side.format.dtype);
+    released.add(*side.file, side.offset + first * size, count * size);
+  }
+};
+
+struct Readers {
+  Reader reference, candidate;
+};
+
+unsigned cores() {
+  static const unsigned count = std::max(1u, std::thread::hardware_concurrency());
+  return count;
+}
 
 }  // namespace
 
@@ -148,17 +194,18 @@ class NumberCrew::Impl {
   void add(const NumberJob& job) {
     auto entry = std::make_shared<Job>(job);
     entry->left = entry->tiles();
+    const std::uint64_t bytes = job.count * size_of(job.type);
+    bool enough = false;
     {
       const std::lock_guard lock(mutex_);
       queue_.push_back(std::move(entry));
+      waiting_ += bytes;
+      enough = waiting_ >= kWorthWaking;
+      if (enough) waiting_ = 0;
     }
-    changed_.notify_one();
-    // None for what is over before a thread has started.
-    started_ += job.count * size_of(job.type);
-    const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
-    while (threads_.size() + 1 < cores && started_ > (std::uint64_t{1} << 20)) {
-      threads_.emplace_back([this] { work(); });
-    }
+    if (!enough) return;
+    while (threads_.size() + 1 < cores()) threads_.emplace_back([this] { work(); });
+    changed_.notify_all();
   }
 
   void finish() {
@@ -181,14 +228,14 @@ class NumberCrew::Impl {
   };
 
   void work() {
-    Buffers buffers;
+    Readers readers;
     std::optional<NumberComparer> comparer;
     std::optional<DType> type;
     for (std::optional<Tile> tile = take(); tile; tile = take()) {
       if (type != tile->job->type) comparer.emplace(backend_, tile->job->type);
       type = tile->job->type;
       try {
-        do_tile(*tile, *comparer, buffers);
+        do_tile(*tile, *comparer, readers);
       } catch (...) {
         const std::lock_guard lock(mutex_);
         if (!error_) error_ = std::current_exception();
@@ -211,26 +258,17 @@ class NumberCrew::Impl {
     return Tile{job, job->adding_norms ? job->skipped[at] : at, job->differs};
   }
 
-  void do_tile(const Tile& tile, NumberComparer& comparer, Buffers& buffers) {
+  void do_tile(const Tile& tile, NumberComparer& comparer, Readers& readers) {
     const Job& job = *tile.job;
     const std::uint64_t first = tile.number * kTileElements;
     const std::uint64_t count = std::min(kTileElements, job.count - first);
-    const auto piece = [&](const NumberSide& side, ReadBuffer& buffer) {
-      const std::size_t size = size_of(side.format.dtype);
-      return NumberPiece{side.format,
-                         side.file->view(side.offset + first * size, count * size, buffer)};
-    };
-    const auto release = [&](const NumberSide& side) {
-      const std::size_t size = size_of(side.format.dtype);
-      side.file->release(side.offset + first * size, count * size);
-    };
     NumberMetrics metrics;
-    const NumberPiece reference = piece(job.reference, buffers.reference);
+    const NumberPiece reference = readers.reference.piece(job.reference, first, count);
     bool skipped = false;
     if (job.adding_norms) {
       comparer.add_norms(reference, count, metrics.total);
     } else {
-      const NumberPiece candidate = piece(job.candidate, buffers.candidate);
+      const NumberPiece candidate = readers.candidate.piece(job.candidate, first, count);
       skipped = comparer.equal(reference, candidate, count, metrics);
       if (skipped && tile.with_norms) {
         comparer.add_norms(reference, count, metrics.total);
@@ -239,9 +277,9 @@ class NumberCrew::Impl {
         const RunPair run{nullptr, nullptr, count, first};
         comparer.measure(reference, candidate, {&run, 1}, metrics);
       }
-      release(job.candidate);
+      readers.candidate.release(job.candidate, first, count);
     }
-    release(job.reference);
+    readers.reference.release(job.reference, first, count);
     done(tile, metrics, skipped);
   }
 
@@ -254,20 +292,22 @@ class NumberCrew::Impl {
     if (metrics.total.unequal > 0) job.differs = true;
     if (skipped) job.skipped.push_back(tile.number);
     --active_;
-    if (--job.left == 0) end_walk(tile.job);
-    changed_.notify_all();
+    const bool more = --job.left == 0 && end_walk(tile.job);
+    if (more || active_ == 0) changed_.notify_all();
   }
 
-  void end_walk(const std::shared_ptr<Job>& job) {
-    if (job->differs && !job->adding_norms && !job->skipped.empty()) {
+  // True: its norms are to be added, in a second walk.
+  bool end_walk(const std::shared_ptr<Job>& job) {
+    if (!job->differs) return false;
+    if (!job->adding_norms && !job->skipped.empty()) {
       job->adding_norms = true;
       job->next = 0;
       job->left = job->tiles();
       queue_.push_front(job);
-      return;
+      return true;
     }
-    if (!job->differs) return;
     for (const Sums& sums : job->sums) ttrace::add(job->result->total.sums, sums);
+    return false;
   }
 
   const Backend& backend_;
@@ -275,7 +315,7 @@ class NumberCrew::Impl {
   std::condition_variable changed_;
   std::deque<std::shared_ptr<Job>> queue_;
   std::uint64_t active_ = 0;   // tiles that are being compared
-  std::uint64_t started_ = 0;  // bytes a side
+  std::uint64_t waiting_ = 0;  // bytes a side that were added since a thread was woken
   bool closed_ = false;
   std::exception_ptr error_;
   std::vector<std::thread> threads_;

@@ -50,7 +50,8 @@ const std::byte* FileBytes::view(std::uint64_t offset, std::size_t count,
     throw Trouble("cannot read", path_.string(),
                   "it is shorter than its own table of contents says");
   }
-  if (map_.bytes().empty()) return read(file_, offset, count, buffer);
+  // A few bytes are not worth the pages that a fault brings in.
+  if (map_.bytes().empty() || count < kSector) return read(file_, offset, count, buffer);
   const bool can_direct = direct_.valid() && direct_works_.load(std::memory_order_relaxed);
   if (can_direct && count >= kLeastDirect && !resident(offset, count)) {
     const std::byte* data = read(direct_, offset, count, buffer);
