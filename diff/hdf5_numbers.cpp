@@ -44,6 +44,7 @@ struct Job : NumberJob {
 
   std::vector<Sums> sums;              // of each tile
   std::vector<std::uint64_t> skipped;  // tiles that are equal and whose norms are not known
+  bool norms_at_once = false;  // it differs, or a second walk would read from the disk again
   bool differs = false;
   bool adding_norms = false;  // the second walk, over what was skipped
   std::uint64_t next = 0;     // tile, or index of `skipped`
@@ -93,6 +94,17 @@ struct Reader {
 struct Readers {
   Reader reference, candidate;
 };
+
+// Requests that keep a disk busy; threads wait for it most of the time.
+constexpr unsigned kDiskThreads = 8;
+
+bool is_cached(const NumberJob& job) {
+  const auto cached = [&](const NumberSide& side) {
+    const std::uint64_t tile = std::min(kTileElements, job.count);
+    return side.file->resident(side.offset, tile * size_of(side.format.dtype));
+  };
+  return cached(job.reference) && cached(job.candidate);
+}
 
 unsigned cores() {
   static const unsigned count = std::max(1u, std::thread::hardware_concurrency());
@@ -194,6 +206,8 @@ class NumberCrew::Impl {
   void add(const NumberJob& job) {
     auto entry = std::make_shared<Job>(job);
     entry->left = entry->tiles();
+    const bool cached = is_cached(job);
+    entry->norms_at_once = !cached;
     const std::uint64_t bytes = job.count * size_of(job.type);
     bool enough = false;
     {
@@ -204,7 +218,8 @@ class NumberCrew::Impl {
       if (enough) waiting_ = 0;
     }
     if (!enough) return;
-    while (threads_.size() + 1 < cores()) threads_.emplace_back([this] { work(); });
+    const unsigned wanted = cached ? cores() : std::max(cores(), kDiskThreads);
+    while (threads_.size() + 1 < wanted) threads_.emplace_back([this] { work(); });
     changed_.notify_all();
   }
 
@@ -255,7 +270,7 @@ class NumberCrew::Impl {
     const std::uint64_t at = job->next++;
     if (job->next == job->tiles()) queue_.pop_front();
     ++active_;
-    return Tile{job, job->adding_norms ? job->skipped[at] : at, job->differs};
+    return Tile{job, job->adding_norms ? job->skipped[at] : at, job->norms_at_once};
   }
 
   void do_tile(const Tile& tile, NumberComparer& comparer, Readers& readers) {
@@ -289,7 +304,7 @@ class NumberCrew::Impl {
     job.sums[tile.number] = metrics.total.sums;
     merge_counts(job.result->total, metrics.total);
     job.result->bits_only += metrics.bits_only;
-    if (metrics.total.unequal > 0) job.differs = true;
+    if (metrics.total.unequal > 0) job.differs = job.norms_at_once = true;
     if (skipped) job.skipped.push_back(tile.number);
     --active_;
     const bool more = --job.left == 0 && end_walk(tile.job);

@@ -88,6 +88,7 @@ void FileBytes::release(std::uint64_t offset, std::size_t count) const {
 }
 
 bool FileBytes::resident(std::uint64_t offset, std::size_t count) const {
+  if (count == 0 || map_.bytes().empty() || offset + count > size_) return true;
   static const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   std::array<unsigned char, 64> flags{};
   // A few places are enough: what is cached was read in larger pieces.
