@@ -13,8 +13,8 @@
 
 #include "diff/hdf5_datasets.hpp"
 #include "diff/hdf5_elements.hpp"
+#include "libttrace/core/mapped_guard.hpp"
 #include "libttrace/core/trouble.hpp"
-#include "libttrace/mapped_guard.hpp"
 
 namespace ttrace {
 namespace {

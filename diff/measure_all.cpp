@@ -25,15 +25,21 @@ class Crew {
         backend_(backend),
         progress_(progress),
         results_(pairs_.size()) {
-    for (const Pair& pair : pairs_) {
-      if (pair.same_as == kNoPair) total_ += element_count(pair.reference->shape);
+    const auto size = [this](std::size_t i) { return element_count(pairs_[i].reference->shape); };
+    for (std::size_t i = 0; i < pairs_.size(); ++i) {
+      if (pairs_[i].same_as != kNoPair) continue;
+      total_ += size(i);
+      order_.push_back(i);
     }
+    // The largest first: the last to end must not be a large one that began last.
+    std::stable_sort(order_.begin(), order_.end(),
+                     [&](std::size_t one, std::size_t other) { return size(one) > size(other); });
   }
 
   std::vector<PairMetrics> run() {
     const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
     const auto count =
-        static_cast<unsigned>(std::min<std::size_t>(pairs_.size(), std::min(cores, kMostThreads)));
+        static_cast<unsigned>(std::min<std::size_t>(order_.size(), std::min(cores, kMostThreads)));
     std::vector<std::thread> threads;
     for (unsigned i = 1; i < count; ++i) threads.emplace_back([this] { work(); });
     work();
@@ -48,7 +54,9 @@ class Crew {
  private:
   void work() {
     try {
-      for (std::size_t i = next_++; i < pairs_.size() && !failed_; i = next_++) measure_one(i);
+      for (std::size_t at = next_++; at < order_.size() && !failed_; at = next_++) {
+        measure_one(order_[at]);
+      }
     } catch (...) {
       const std::lock_guard lock(mutex_);
       if (!error_) error_ = std::current_exception();
@@ -58,7 +66,6 @@ class Crew {
 
   void measure_one(std::size_t i) {
     const Pair& pair = pairs_[i];
-    if (pair.same_as != kNoPair) return;
     PairMetrics& result = results_[i];
     result = measure(*pair.reference, *pair.candidate, backend_,
                      {.scale = scale_for(pair.key, seeds_), .sample = 0});
@@ -77,7 +84,8 @@ class Crew {
   const Backend& backend_;
   const std::function<void(std::uint64_t, std::uint64_t)>& progress_;
   std::vector<PairMetrics> results_;
-  std::atomic<std::size_t> next_{0};
+  std::vector<std::size_t> order_;
+  std::atomic<std::size_t> next_{0};  // of order_
   std::atomic<bool> failed_{false};
   std::uint64_t total_ = 0;
   std::uint64_t done_ = 0;

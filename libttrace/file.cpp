@@ -11,7 +11,7 @@
 #include <system_error>
 #include <utility>
 
-#include "libttrace/mapped_guard.hpp"
+#include "libttrace/core/mapped_guard.hpp"
 
 namespace ttrace {
 namespace {

@@ -53,7 +53,7 @@ const std::byte* FileBytes::view(std::uint64_t offset, std::size_t count,
   // A few bytes are not worth the pages that a fault brings in.
   if (map_.bytes().empty() || count < kSector) return read(file_, offset, count, buffer);
   const bool can_direct = direct_.valid() && direct_works_.load(std::memory_order_relaxed);
-  if (can_direct && count >= kLeastDirect && !resident(offset, count)) {
+  if (can_direct && !resident(offset, count)) {
     const std::byte* data = read(direct_, offset, count, buffer);
     if (data != nullptr) return data;
     direct_works_ = false;
@@ -88,9 +88,9 @@ void FileBytes::release(std::uint64_t offset, std::size_t count) const {
 }
 
 bool FileBytes::resident(std::uint64_t offset, std::size_t count) const {
-  if (count == 0 || map_.bytes().empty() || offset + count > size_) return true;
+  if (count < kLeastDirect || map_.bytes().empty() || offset + count > size_) return true;
   static const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
-  std::array<unsigned char, 64> flags{};
+  std::array<unsigned char, 8> flags{};
   // A few places are enough: what is cached was read in larger pieces.
   const std::uint64_t first = offset / page, last = (offset + count - 1) / page;
   const std::uint64_t pages = std::min<std::uint64_t>(last - first + 1, flags.size());

@@ -42,7 +42,8 @@ class FileBytes {
                                       ReadBuffer& buffer) const;
   // Lets the pages go.
   void release(std::uint64_t offset, std::size_t count) const;
-  // Whether most of these bytes are in the page cache. True where the system does not tell.
+  // Whether these bytes are in the page cache. True where the system does not tell, and for what is
+  // too little to be read past it.
   [[nodiscard]] bool resident(std::uint64_t offset, std::size_t count) const;
 
  private:

@@ -14,6 +14,7 @@
 #include <numeric>
 #include <vector>
 
+#include "libttrace/core/mapped_guard.hpp"
 #include "libttrace/core/trouble.hpp"
 
 namespace ttrace {
@@ -80,6 +81,7 @@ int run_main(std::string_view name, const std::function<int()>& body) {
   std::signal(SIGPIPE, SIG_DFL);  // some parents leave it ignored
   try {
     const int code = body();
+    check_mapped_files();
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
       throw Trouble("write", "standard output", "failed, is the disk full?");
     }

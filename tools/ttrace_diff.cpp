@@ -14,8 +14,8 @@
 
 #include "diff/compare.hpp"
 #include "diff/hdf5_compare.hpp"
+#include "libttrace/core/mapped_guard.hpp"
 #include "libttrace/core/trouble.hpp"
-#include "libttrace/mapped_guard.hpp"
 #include "tolerance/bound.hpp"
 #include "tolerance/own.hpp"
 #include "tools/cli.hpp"

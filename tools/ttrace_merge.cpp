@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <optional>
 
+#include "libttrace/core/mapped_guard.hpp"
 #include "libttrace/core/trouble.hpp"
 #include "tools/cli.hpp"
 #include "tools/merge_output.hpp"
@@ -65,7 +66,9 @@ volatile std::sig_atomic_t interrupted = 0;
 
 void interrupt(int /*signal*/) { interrupted = 1; }
 
+// Also by a file that shrinks while it is merged.
 void throw_when_interrupted() {
+  check_mapped_files();
   if (interrupted != 0) throw Trouble("merge", "interrupted", "nothing was written");
 }
 
@@ -244,6 +247,7 @@ int run_merge(const Options& options) {
     print_problems(proof, options.top);
     std::fflush(stdout);
   }
+  throw_when_interrupted();
   if (writer) {
     writer->finish();
     if (!options.quiet) {

@@ -278,6 +278,29 @@ class Objects(FilesTest):
         self.assertEqual(self.kinds(linked(target), linked(changed)), [("not_equal", "/outside")])
         self.report(linked(target), linked(target), "--filter", "/outside", code=SAME)
 
+    def test_a_link_to_a_file_beside_it(self):
+        """The name in the link is relative to the file that has it, wherever the program runs."""
+        self.write("target.h5", {"y": np.arange(40_000, dtype=f4)})
+        report = self.report({"x": h5py.ExternalLink("target.h5", "/y")}, {"x": np.arange(40_000, dtype=f4)}, code=SAME)
+        self.assertEqual(report["compared"]["bytes"], 160_000)
+
+    def test_a_file_that_begins_with_something_else(self):
+        path = self.folder / "block.h5"
+        with h5py.File(path, "w", userblock_size=1024) as file:
+            file["x"] = np.arange(4096.0)
+        self.report(path, {"x": np.arange(4096.0)}, code=SAME)
+        self.assertEqual(self.kinds(path, {"x": np.arange(4096.0) + 1}), [("not_equal", "/x")])
+
+    def test_a_compressed_dataset_whose_chunks_are_damaged_is_trouble(self):
+        a, b = (self.write(name, lambda f: f.create_dataset("x", data=np.arange(1000), chunks=(1000,), compression="gzip", fletcher32=True))
+                for name in ("a.h5", "b.h5"))
+        with h5py.File(b) as file:
+            chunk = file["x"].id.get_chunk_info(0)
+        with open(b, "r+b") as file:
+            file.seek(chunk.byte_offset + chunk.size // 2)
+            file.write(b"\xff\x00\xff")
+        self.assertIn(str(b), self.run_diff(a, b, code=TROUBLE))
+
     def test_links_to_nothing(self):
         def dangling(to):
             def fill(file):

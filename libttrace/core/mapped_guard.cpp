@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // See mapped_guard.hpp. The signal handler may only walk what is never freed: entries of mappings
 // that are gone are used again.
-#include "libttrace/mapped_guard.hpp"
+#include "libttrace/core/mapped_guard.hpp"
 
 #include <signal.h>
 #include <sys/mman.h>
