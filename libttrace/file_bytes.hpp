@@ -36,8 +36,8 @@ class FileBytes {
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   [[nodiscard]] std::uint64_t size() const { return size_; }
-  // `count` bytes from `offset` on: in the mapping, or in `buffer`. Valid until release, or the next
-  // use of the buffer. Called from several threads.
+  // `count` bytes from `offset` on: in the mapping, or in `buffer`. Valid until release, or the
+  // next use of the buffer. Called from several threads.
   [[nodiscard]] const std::byte* view(std::uint64_t offset, std::size_t count,
                                       ReadBuffer& buffer) const;
   // Lets the pages go.

@@ -117,6 +117,17 @@ class Numbers(FilesTest):
                     if code == DIFFERS:
                         self.check_against_numpy(left, right, report["datasets"][0])
 
+    def test_metrics_of_a_dataset_that_is_read_in_many_boxes(self):
+        """Boxes are narrower than rows: 100 x 3000 of 300 x 5000."""
+        random = np.random.default_rng(5)
+        left = random.standard_normal((300, 5000))
+        for every in (1, 400_009):
+            right = left.copy()
+            right.reshape(-1)[11::every] *= 1.001
+            chunked = lambda data: lambda file: file.create_dataset("x", data=data, chunks=(100, 3000))
+            report = self.report(chunked(left), chunked(right), code=DIFFERS)
+            self.check_against_numpy(left, right, report["datasets"][0])
+
     def test_the_number_of_threads_changes_no_bit(self):
         left, right = self.arrays((3000, 1000), 7)
         a, b = self.write("a.h5", {"x": left, "y": left}), self.write("b.h5", {"x": right, "y": right})
@@ -214,6 +225,10 @@ class SpecialValues(FilesTest):
         nan = np.array([np.nan, 1], f4)
         self.report({"x": nan}, {"x": nan}, code=SAME)
         self.assertEqual(self.kinds({"x": nan}, {"x": np.array([3, 1], f4)}, "--rel", "1e9"), [("nonfinite", "/x")])
+        # Also where the rest is within the limit.
+        left, right = np.ones(1000, f4), np.full(1000, 1.0001, f4)
+        right[500] = np.nan
+        self.assertEqual(self.kinds({"x": left}, {"x": right}, "--rel", "1e-3"), [("nonfinite", "/x")])
         other = np.array([0x7fc00001, 0x3f800000], np.uint32).view(f4)
         report = self.report({"x": nan}, {"x": other}, code=SAME)
         self.assertEqual([note["kind"] for note in report["notes"]], ["bits"])
