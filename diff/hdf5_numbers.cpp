@@ -152,7 +152,8 @@ void NumberComparer::measure(const NumberPiece& reference, const NumberPiece& ca
   }
   const std::uint64_t before = total.total.unequal;
   backend_.measure(type_, 1, pairs, total.total);
-  total.bits_only += different_bits(left, right, count, size) - (total.total.unequal - before);
+  const std::uint64_t unequal = total.total.unequal - before;
+  if (unequal < count) total.bits_only += different_bits(left, right, count, size) - unequal;
 }
 
 void NumberComparer::add_norms(const NumberPiece& both, std::uint64_t count, Metrics& total) {
