@@ -77,7 +77,7 @@ ROWS = [
     Row("megatron", 4, "--experts 4", "--tp 2 --sp --ep 4 --dispatcher alltoall"),
     Row("megatron", 2, "--mtp 2", "--tp 2 --sp"),
     Row("megatron", 2, f"--mtp 1 {LLAMA}", "--pp 2"),
-    Row("megatron", 2, "--mtp 1", "--cp 2"),
+    Row("megatron", 2, "--mtp 1 --per-token-loss", "--cp 2"),
     Row("megatron", 2, "--mtp 1", "--dp 2 --distributed-optimizer"),
     Row("megatron", 4, "--vocab 100 --pad-vocab 64", "--tp 2 --dp 2"),
     Row("megatron", 4, LLAMA, "--tp 2 --pp 2 --sp", True),

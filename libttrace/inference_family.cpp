@@ -12,6 +12,7 @@ namespace ttrace {
 namespace {
 
 constexpr std::uint64_t kMaxStride = 64;   // equal sections of one dimension
+constexpr std::uint64_t kMaxJoined = 8;    // equal sequences one after another, each a zigzag
 constexpr std::size_t kMaxMembers = 2048;  // of one tier: no real mesh comes near it
 constexpr std::size_t kMaxUnevenAxes = 3;  // nested uneven chunks of one dimension
 
@@ -133,7 +134,8 @@ class Enumerator {
     if (tier_ == FamilyTier::padded && question_.may_pad) add_padded(extent, local, used, found);
   }
 
-  // The variants whose `at`th cut is a zigzag or a stride.
+  // The variants whose `at`th cut is a zigzag or a stride, or a zigzag of each of several sequences
+  // that stand in one dimension (the hidden states of heads that predict more than one token).
   void add_kinds(const Sequence& axes, std::size_t at, std::uint64_t extent,
                  std::vector<DimChoice>& found) const {
     std::uint64_t inside = extent;  // what the cuts around this one leave to it
@@ -148,6 +150,13 @@ class Enumerator {
       if (inside % parts != 0 || inside / parts % size != 0) continue;
       found.push_back(plain(axes, extent));
       found.back().cuts[at] = cut_of(mesh_.axes[axes[at]].name, CutKind::strided, parts);
+    }
+    if (at > 0) return;
+    for (std::uint64_t parts = 2; parts <= kMaxJoined; ++parts) {
+      if (inside % parts != 0 || inside / parts % (2 * size) != 0) continue;
+      found.push_back(plain(axes, extent));
+      found.back().cuts[at].kind = CutKind::zigzag;
+      found.back().cuts[at].sections.assign(parts, inside / parts);
     }
   }
 

@@ -58,6 +58,24 @@ TEST_CASE("a context parallel sequence is a zigzag") {
   check_placed(bench, kOutput, output);
 }
 
+TEST_CASE("sequences that stand one after another are a zigzag each") {
+  Bench bench({{"cp", 2}});
+  const std::uint64_t sequences = GENERATE(2u, 3u);
+  bench.add(kOutput, random_tensor({16 * sequences, 2, 24}, 3),
+            [sequences](const Tensor& tensor, const Coordinates& where) {
+              Indices kept;
+              for (std::uint64_t sequence = 0; sequence < sequences; ++sequence) {
+                for (const std::uint64_t chunk : {at(where, "cp"), 3 - at(where, "cp")}) {
+                  for (std::uint64_t i = 0; i < 4; ++i)
+                    kept.push_back(16 * sequence + 4 * chunk + i);
+                }
+              }
+              return take(tensor, 0, kept);
+            });
+  CHECK(bench.layout(kOutput) ==
+        (sequences == 2 ? "[cp:zigzag(16,16)] - -" : "[cp:zigzag(16,16,16)] - -"));
+}
+
 TEST_CASE("sequence parallelism inside of context parallelism is a nested cut") {
   Bench bench({{"cp", 2}, {"tp", 2}});
   const Tensor output = random_tensor({32, 2, 24}, 4);
