@@ -1,147 +1,105 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA backend: device buffers, the launch, a block reduction in fixed order; nothing else. One
-// CUDA block measures one block of kBlockElements pairs, the host adds the records in order, so a
-// result does not depend on scheduling and there are no atomics.
-#include <cuda_runtime.h>
-
-#include <algorithm>
-#include <cstring>
-#include <cub/block/block_reduce.cuh>
-#include <mutex>
+// A CUDA device as the pipeline (tile_pipeline.hpp) wants it: pinned slots, a stream for each, the
+// launch; nothing else.
+#include <array>
 #include <vector>
 
-#include "diff/backend.hpp"
-#include "diff/cuda_tile.hpp"
-#include "libttrace/core/trouble.hpp"
+#include "diff/cuda_kernel.cuh"
+#include "diff/tile_pipeline.hpp"
 
 namespace ttrace {
 namespace {
 
-constexpr std::uint64_t kBatchBytes = std::uint64_t{32} << 20;  // a side
+constexpr std::size_t kMostTiles = kSlotBytes / 2 / kBlockElements + 1;  // of 1-byte elements
 
-void check(cudaError_t code, const char* what) {
-  if (code != cudaSuccess) {
-    throw Trouble("cuda", what, std::string(cudaGetErrorString(code)) + "; use --backend cpu");
-  }
-}
-
-struct MergeMetrics {
-  __host__ __device__ Metrics operator()(const Metrics& left, const Metrics& right) const {
-    Metrics both = left;
-    merge(both, right);
-    return both;
-  }
-};
-
-template <class T>
-__global__ void __launch_bounds__(kTileThreads)
-    measure_kernel(PackedPairs<T> pairs, Metrics* records) {
-  const Metrics mine = measure_share(pairs, blockIdx.x, threadIdx.x, blockDim.x);
-  using Reduce = cub::BlockReduce<Metrics, kTileThreads>;
-  __shared__ typename Reduce::TempStorage scratch;
-  const Metrics all = Reduce(scratch).Reduce(mine, MergeMetrics{});
-  if (threadIdx.x == 0) records[blockIdx.x] = all;
-}
-
-class DeviceBuffer {
+// Memory of the device or pinned memory of the host, released by `release`.
+class Buffer {
  public:
-  ~DeviceBuffer() { cudaFree(data_); }
-  void* reserve(std::size_t bytes) {
-    if (bytes > size_) {
-      cudaFree(data_);
-      data_ = nullptr;
-      size_ = 0;
-      check(cudaMalloc(&data_, bytes), "cudaMalloc");
-      size_ = bytes;
-    }
-    return data_;
+  using Release = cudaError_t (*)(void*);
+  Buffer() = default;
+  Buffer(void* data, Release release) : data_(data), release_(release) {}
+  ~Buffer() {
+    if (data_ != nullptr) release_(data_);
   }
+  Buffer(Buffer&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), release_(other.release_) {}
+  Buffer& operator=(Buffer&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(release_, other.release_);
+    return *this;
+  }
+  [[nodiscard]] void* data() const { return data_; }
 
  private:
   void* data_ = nullptr;
-  std::size_t size_ = 0;
+  Release release_ = nullptr;
 };
 
-// Pairs packed on the host, flushed to the device in batches of whole blocks.
-class CudaBackend final : public Backend {
+Buffer on_device(std::size_t bytes) {
+  void* data = nullptr;
+  check_cuda(cudaMalloc(&data, bytes), "cudaMalloc");
+  return {data, cudaFree};
+}
+
+Buffer pinned(std::size_t bytes) {
+  void* data = nullptr;
+  check_cuda(cudaMallocHost(&data, bytes), "cudaMallocHost");
+  return {data, cudaFreeHost};
+}
+
+struct Slot {
+  Buffer host, device, host_records, device_records;
+  cudaStream_t stream = nullptr;
+  std::uint64_t tiles = 0;
+};
+
+class CudaDevice final : public TileDevice {
  public:
+  ~CudaDevice() override {
+    for (Slot& slot : slots_) {
+      if (slot.stream != nullptr) cudaStreamDestroy(slot.stream);
+    }
+  }
   [[nodiscard]] std::string_view name() const override { return "cuda"; }
 
-  void measure(DType type, double scale, std::span<const RunPair> runs,
-               Metrics& total) const override {
-    const std::lock_guard lock(mutex_);
-    const std::size_t size = size_of(type);
-    const std::uint64_t batch = kBatchBytes / size / kBlockElements * kBlockElements;
-    begin_batch();
-    std::uint64_t packed = 0;
-    for (const RunPair& run : runs) {
-      for (std::uint64_t done = 0; done < run.count;) {
-        const std::uint64_t count = std::min(run.count - done, batch - packed);
-        pack(run, done, count, packed, size);
-        packed += count;
-        done += count;
-        if (packed == batch) {
-          flush(type, scale, packed, total);
-          packed = 0;
-        }
-      }
+  [[nodiscard]] std::byte* slot(unsigned number) override {
+    Slot& slot = slots_[number];
+    if (slot.stream == nullptr) {  // a small comparison needs one slot only
+      slot.host = pinned(kSlotBytes);
+      slot.device = on_device(kSlotBytes);
+      slot.host_records = pinned(kMostTiles * sizeof(TileRecord));
+      slot.device_records = on_device(kMostTiles * sizeof(TileRecord));
+      check_cuda(cudaStreamCreateWithFlags(&slot.stream, cudaStreamNonBlocking), "stream");
     }
-    if (packed != 0) flush(type, scale, packed, total);
+    return static_cast<std::byte*>(slot.host.data());
+  }
+
+  void start(unsigned number, const SlotContents& contents) override {
+    Slot& slot = slots_[number];
+    slot.tiles = contents.tiles();
+    auto* records = static_cast<TileRecord*>(slot.device_records.data());
+    check_cuda(cudaMemcpyAsync(slot.device.data(), slot.host.data(), contents.bytes(),
+                               cudaMemcpyHostToDevice, slot.stream),
+               "copy to the device");
+    visit_dtype(contents.type, [&](auto sample) {
+      using T = TileStorage<decltype(sample)>;
+      const auto* data = static_cast<const std::byte*>(slot.device.data());
+      launch_tiles(pairs_of<T>(data, contents), 0, slot.tiles, records, slot.stream);
+    });
+    check_cuda(cudaMemcpyAsync(slot.host_records.data(), records, slot.tiles * sizeof(TileRecord),
+                               cudaMemcpyDeviceToHost, slot.stream),
+               "copy from the device");
+  }
+
+  [[nodiscard]] std::vector<TileRecord> wait(unsigned number) override {
+    const Slot& slot = slots_[number];
+    check_cuda(cudaStreamSynchronize(slot.stream), "measure");
+    const auto* records = static_cast<const TileRecord*>(slot.host_records.data());
+    return {records, records + slot.tiles};
   }
 
  private:
-  void begin_batch() const {
-    reference_.clear();
-    candidate_.clear();
-    runs_.clear();
-  }
-
-  void pack(const RunPair& run, std::uint64_t done, std::uint64_t count, std::uint64_t packed,
-            std::size_t size) const {
-    const std::byte* reference = run.reference + done * size;
-    const std::byte* candidate = run.candidate + done * size;
-    reference_.insert(reference_.end(), reference, reference + count * size);
-    candidate_.insert(candidate_.end(), candidate, candidate + count * size);
-    runs_.push_back({packed, run.first + done});
-  }
-
-  void flush(DType type, double scale, std::uint64_t count, Metrics& total) const {
-    visit_dtype(type,
-                [&](auto sample) { launch<TileStorage<decltype(sample)>>(scale, count, total); });
-    begin_batch();
-  }
-
-  template <class T>
-  void launch(double scale, std::uint64_t count, Metrics& total) const {
-    const auto tiles = static_cast<unsigned>((count + kBlockElements - 1) / kBlockElements);
-    void* reference = device_reference_.reserve(reference_.size());
-    void* candidate = device_candidate_.reserve(candidate_.size());
-    void* runs = device_runs_.reserve(runs_.size() * sizeof(PackedRun));
-    void* records = device_records_.reserve(tiles * sizeof(Metrics));
-    check(cudaMemcpy(reference, reference_.data(), reference_.size(), cudaMemcpyHostToDevice),
-          "copy");
-    check(cudaMemcpy(candidate, candidate_.data(), candidate_.size(), cudaMemcpyHostToDevice),
-          "copy");
-    check(cudaMemcpy(runs, runs_.data(), runs_.size() * sizeof(PackedRun), cudaMemcpyHostToDevice),
-          "copy");
-    const PackedPairs<T> pairs{static_cast<const T*>(reference),
-                               static_cast<const T*>(candidate),
-                               count,
-                               static_cast<const PackedRun*>(runs),
-                               runs_.size(),
-                               scale};
-    measure_kernel<T><<<tiles, kTileThreads>>>(pairs, static_cast<Metrics*>(records));
-    check(cudaGetLastError(), "launch");
-    std::vector<Metrics> host(tiles);
-    check(cudaMemcpy(host.data(), records, tiles * sizeof(Metrics), cudaMemcpyDeviceToHost),
-          "copy");
-    for (const Metrics& record : host) merge(total, record);
-  }
-
-  mutable std::mutex mutex_;
-  mutable std::vector<std::byte> reference_, candidate_;
-  mutable std::vector<PackedRun> runs_;
-  mutable DeviceBuffer device_reference_, device_candidate_, device_runs_, device_records_;
+  std::array<Slot, kSlots> slots_;
 };
 
 }  // namespace
@@ -154,6 +112,8 @@ std::string cuda_unavailable() {
          cudaGetErrorString(code) + ")";
 }
 
-std::unique_ptr<Backend> make_cuda_backend() { return std::make_unique<CudaBackend>(); }
+std::unique_ptr<Backend> make_cuda_backend() {
+  return make_tile_backend(std::make_unique<CudaDevice>());
+}
 
 }  // namespace ttrace

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one CUDA thread does to its share of a tile. It is host code as well, so that every line
-// that decides a result also runs in a test on machines without a GPU; backend_cuda.cu only
-// launches it.
+// What one CUDA thread does to its share of a tile, and how shares become the record of the tile.
+// It is host code as well, so that every line that decides a result also runs in tests on machines
+// without a GPU; cuda_kernel.cuh only launches it.
+// A thread keeps what fits into registers. Buckets are counted in memory that the threads of a tile
+// share, in one column for each of 32 threads, so that neighbours never write to one place at once.
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 #include "diff/metrics.hpp"
@@ -12,6 +15,9 @@
 namespace ttrace {
 
 inline constexpr unsigned kTileThreads = 128;
+inline constexpr unsigned kHistogramColumns = 32;
+inline constexpr unsigned kHistogramSize = kUlpBuckets * kHistogramColumns;
+inline constexpr unsigned kLoadBytes = 16;  // of each side at a time
 
 // Runs lie packed one behind the other; a run begins at `begin` of the packed elements and its
 // first element has flat index `first` in the logical tensor.
@@ -32,39 +38,208 @@ struct PackedPairs {
   const PackedRun* runs = nullptr;  // ascending by begin; the first begins at 0
   std::uint64_t run_count = 0;
   double scale = 1;
+
+  // Whether both sides can be loaded kLoadBytes at a time.
+  [[nodiscard]] bool aligned() const {
+    return (reinterpret_cast<std::uintptr_t>(reference) |
+            reinterpret_cast<std::uintptr_t>(candidate)) %
+               kLoadBytes ==
+           0;
+  }
 };
 
-// The last run that begins at or before `position`.
-TTRACE_HD inline std::uint64_t run_at(const PackedRun* runs, std::uint64_t run_count,
-                                      std::uint64_t position) {
-  std::uint64_t low = 0;
-  std::uint64_t high = run_count;
-  while (high - low > 1) {
-    const std::uint64_t middle = low + (high - low) / 2;
-    if (runs[middle].begin <= position) {
-      low = middle;
-    } else {
-      high = middle;
-    }
+// ---- of a thread ----
+
+// As in Metrics, of at most one tile.
+struct Share {
+  Sums sums;
+  double max_error = 0;
+  double max_relative = 0;
+  std::uint64_t first_unequal = kNoIndex;
+  std::uint64_t worst = kNoIndex;
+  std::uint32_t count = 0;
+  std::uint32_t equal = 0;  // bucket 0
+  std::uint32_t unequal = 0;
+  std::uint32_t zero_reference = 0;
+  std::uint32_t reference_nan = 0;
+  std::uint32_t reference_inf = 0;
+  std::uint32_t candidate_nan = 0;
+  std::uint32_t candidate_inf = 0;
+  std::uint32_t nonfinite_mismatch = 0;
+};
+
+struct ShareCounts : Share {
+  std::uint32_t* column = nullptr;  // bucket b is kHistogramColumns * b further on
+};
+
+TTRACE_HD inline void count_bucket(ShareCounts& counts, int bucket) {
+  if (bucket == 0) {
+    ++counts.equal;
+    return;
   }
-  return low;
+  std::uint32_t* place = counts.column + kHistogramColumns * static_cast<unsigned>(bucket);
+#ifdef __CUDA_ARCH__
+  atomicAdd(place, 1u);
+#else
+  ++*place;
+#endif
 }
 
-// Tile `tile` is elements [tile, tile + 1) * kBlockElements; thread t takes t, t + threads, ...
+TTRACE_HD inline Share merged(const Share& left, const Share& right) {
+  Share both = left;
+  add(both.sums, right.sums);
+  if (right.max_error > both.max_error ||
+      (right.max_error == both.max_error && right.worst < both.worst)) {
+    both.max_error = right.max_error;
+    both.worst = right.worst;
+  }
+  if (right.max_relative > both.max_relative) both.max_relative = right.max_relative;
+  if (right.first_unequal < both.first_unequal) both.first_unequal = right.first_unequal;
+  both.count += right.count;
+  both.equal += right.equal;
+  both.unequal += right.unequal;
+  both.zero_reference += right.zero_reference;
+  both.reference_nan += right.reference_nan;
+  both.reference_inf += right.reference_inf;
+  both.candidate_nan += right.candidate_nan;
+  both.candidate_inf += right.candidate_inf;
+  both.nonfinite_mismatch += right.nonfinite_mismatch;
+  return both;
+}
+
+// The run of the packed elements that was asked for last: neighbours mostly lie in the same.
+class RunCursor {
+ public:
+  TTRACE_HD RunCursor(const PackedRun* runs, std::uint64_t count) : runs_(runs), count_(count) {}
+
+  // The flat index of the element at `position`.
+  TTRACE_HD std::uint64_t index_of(std::uint64_t position) {
+    if (position < begin_ || position >= end_) seek(position);
+    return first_ + (position - begin_);
+  }
+
+ private:
+  // The last run that begins at or before `position`.
+  TTRACE_HD void seek(std::uint64_t position) {
+    std::uint64_t low = 0;
+    std::uint64_t high = count_;
+    while (high - low > 1) {
+      const std::uint64_t middle = low + (high - low) / 2;
+      if (runs_[middle].begin <= position) {
+        low = middle;
+      } else {
+        high = middle;
+      }
+    }
+    begin_ = runs_[low].begin;
+    first_ = runs_[low].first;
+    end_ = low + 1 < count_ ? runs_[low + 1].begin : kNoIndex;
+  }
+
+  const PackedRun* runs_;
+  std::uint64_t count_;
+  std::uint64_t begin_ = 1, end_ = 0, first_ = 0;  // empty: nothing was asked for yet
+};
+
 template <class T>
-TTRACE_HD inline Metrics measure_share(const PackedPairs<T>& pairs, std::uint64_t tile,
-                                       unsigned thread, unsigned threads) {
-  Metrics mine;
+struct Loaded {
+  static constexpr unsigned kCount = kLoadBytes / sizeof(T);
+  T values[kCount];
+};
+
+template <class T>
+TTRACE_HD inline Loaded<T> load_aligned(const T* from) {
+  Loaded<T> loaded;
+#ifdef __CUDA_ARCH__
+  const uint4 bits = __ldcs(reinterpret_cast<const uint4*>(from));  // read once, so past the cache
+  memcpy(&loaded, &bits, sizeof bits);
+#else
+  std::memcpy(&loaded, from, sizeof loaded);
+#endif
+  return loaded;
+}
+
+// Tile `tile` is elements [tile, tile + 1) * kBlockElements. Thread t takes loads t, t + threads,
+// ... of kLoadBytes, and of what is left after them elements t, t + threads, ...
+template <class T>
+TTRACE_HD inline void measure_share(const PackedPairs<T>& pairs, bool aligned, std::uint64_t tile,
+                                    unsigned thread, unsigned threads, ShareCounts& mine) {
   const Accumulate<T> accumulate{pairs.scale};
+  RunCursor cursor(pairs.runs, pairs.run_count);
   const std::uint64_t begin = tile * kBlockElements;
   const std::uint64_t left = pairs.count - begin;
   const std::uint64_t end = begin + (left < kBlockElements ? left : kBlockElements);
-  for (std::uint64_t i = begin + thread; i < end; i += threads) {
-    const PackedRun& run = pairs.runs[run_at(pairs.runs, pairs.run_count, i)];
-    accumulate(mine.sums, mine, pairs.reference[i], pairs.candidate[i],
-               run.first + (i - run.begin));
+  constexpr unsigned kAtOnce = Loaded<T>::kCount;
+  const std::uint64_t loads = aligned ? (end - begin) / kAtOnce : 0;
+  for (std::uint64_t load = thread; load < loads; load += threads) {
+    const std::uint64_t at = begin + load * kAtOnce;
+    const Loaded<T> reference = load_aligned(pairs.reference + at);
+    const Loaded<T> candidate = load_aligned(pairs.candidate + at);
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
+    for (unsigned i = 0; i < kAtOnce; ++i) {
+      accumulate(mine.sums, mine, reference.values[i], candidate.values[i],
+                 cursor.index_of(at + i));
+    }
   }
-  return mine;
+  for (std::uint64_t i = begin + loads * kAtOnce + thread; i < end; i += threads) {
+    accumulate(mine.sums, mine, pairs.reference[i], pairs.candidate[i], cursor.index_of(i));
+  }
+}
+
+// ---- of a tile ----
+
+struct TileRecord {
+  Share share;
+  std::uint32_t ulp[kUlpBuckets] = {};
+};
+
+// The count of one bucket over all columns; of `share`, which is that of all threads.
+TTRACE_HD inline std::uint32_t fold_bucket(const Share& share, const std::uint32_t* histogram,
+                                           unsigned bucket) {
+  std::uint32_t count = bucket == 0 ? share.equal : 0;
+  for (unsigned column = 0; column < kHistogramColumns; ++column) {
+    count += histogram[kHistogramColumns * bucket + column];
+  }
+  return count;
+}
+
+inline void add_record(Metrics& total, const TileRecord& record) {
+  const Share& share = record.share;
+  Metrics tile;
+  tile.sums = share.sums;
+  tile.max_error = share.max_error;
+  tile.max_relative = share.max_relative;
+  tile.count = share.count;
+  tile.unequal = share.unequal;
+  tile.zero_reference = share.zero_reference;
+  tile.reference_nan = share.reference_nan;
+  tile.reference_inf = share.reference_inf;
+  tile.candidate_nan = share.candidate_nan;
+  tile.candidate_inf = share.candidate_inf;
+  tile.nonfinite_mismatch = share.nonfinite_mismatch;
+  tile.first_unequal = share.first_unequal;
+  tile.worst = share.worst;
+  for (int bucket = 0; bucket < kUlpBuckets; ++bucket) tile.ulp[bucket] = record.ulp[bucket];
+  merge(total, tile);
+}
+
+// A tile as a device measures it, thread by thread on the host.
+template <class T>
+TileRecord measure_tile_on_host(const PackedPairs<T>& pairs, std::uint64_t tile) {
+  std::uint32_t histogram[kHistogramSize] = {};
+  TileRecord record;
+  for (unsigned thread = 0; thread < kTileThreads; ++thread) {
+    ShareCounts mine;
+    mine.column = histogram + thread % kHistogramColumns;
+    measure_share(pairs, pairs.aligned(), tile, thread, kTileThreads, mine);
+    record.share = merged(record.share, mine);
+  }
+  for (unsigned bucket = 0; bucket < unsigned{kUlpBuckets}; ++bucket) {
+    record.ulp[bucket] = fold_bucket(record.share, histogram, bucket);
+  }
+  return record;
 }
 
 }  // namespace ttrace

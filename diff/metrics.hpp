@@ -156,12 +156,16 @@ TTRACE_HD inline void add_pair(Sums& lane, double reference, double candidate, d
 }
 
 // ... and what is noted when the two are not equal.
-TTRACE_HD inline void note_error(Metrics& counts, double reference, double error, int bucket,
+// Counts are Metrics, or what a device thread keeps of them (cuda_tile.hpp).
+TTRACE_HD inline void count_bucket(Metrics& counts, int bucket) { ++counts.ulp[bucket]; }
+
+template <class Counts>
+TTRACE_HD inline void note_error(Counts& counts, double reference, double error, int bucket,
                                  std::uint64_t index) {
   const double size = error < 0 ? -error : error;
   const double magnitude = reference < 0 ? -reference : reference;
   ++counts.unequal;
-  ++counts.ulp[bucket];
+  count_bucket(counts, bucket);
   if (index < counts.first_unequal) counts.first_unequal = index;
   if (size > counts.max_error || (size == counts.max_error && index < counts.worst)) {
     counts.max_error = size;
@@ -169,12 +173,15 @@ TTRACE_HD inline void note_error(Metrics& counts, double reference, double error
   }
   if (magnitude == 0) {
     ++counts.zero_reference;
-  } else if (size / magnitude > counts.max_relative) {
-    counts.max_relative = size / magnitude;
+  } else if (size >= counts.max_relative * magnitude * (1 - 0x1p-50)) {
+    // Divides only where the quotient may be larger: the rounding of the product is allowed for.
+    const double relative = size / magnitude;
+    if (relative > counts.max_relative) counts.max_relative = relative;
   }
 }
 
-TTRACE_HD inline void note_nonfinite(Metrics& counts, double reference, double candidate,
+template <class Counts>
+TTRACE_HD inline void note_nonfinite(Counts& counts, double reference, double candidate,
                                      std::uint64_t index) {
   const bool reference_nan = reference != reference;
   const bool candidate_nan = candidate != candidate;
@@ -183,7 +190,7 @@ TTRACE_HD inline void note_nonfinite(Metrics& counts, double reference, double c
   counts.reference_inf += !reference_nan && !is_finite(reference);
   counts.candidate_inf += !candidate_nan && !is_finite(candidate);
   if ((reference_nan && candidate_nan) || reference == candidate) {
-    ++counts.ulp[0];
+    count_bucket(counts, 0);
     return;
   }
   ++counts.nonfinite_mismatch;
@@ -192,13 +199,13 @@ TTRACE_HD inline void note_nonfinite(Metrics& counts, double reference, double c
 }
 
 // A pair of finite values of floating type T.
-template <class T>
-TTRACE_HD inline void add_finite(Sums& lane, Metrics& counts, double reference, double candidate,
+template <class T, class Counts>
+TTRACE_HD inline void add_finite(Sums& lane, Counts& counts, double reference, double candidate,
                                  std::uint64_t index) {
   const double error = candidate - reference;
   add_pair(lane, reference, candidate, error);
   if (candidate == reference) {
-    ++counts.ulp[0];
+    count_bucket(counts, 0);
   } else {
     note_error(counts, reference, error, ulp_bucket<T>(reference, error), index);
   }
@@ -209,7 +216,8 @@ template <class T>
 struct AccumulateFloat {
   double scale = 1;
 
-  TTRACE_HD void operator()(Sums& lane, Metrics& counts, T reference, T candidate,
+  template <class Counts>
+  TTRACE_HD void operator()(Sums& lane, Counts& counts, T reference, T candidate,
                             std::uint64_t index) const {
     const double r = static_cast<double>(widen(reference));
     const double c = static_cast<double>(widen(candidate)) * scale;
@@ -228,7 +236,8 @@ template <class T>
 struct AccumulateInteger {
   double scale = 1;
 
-  TTRACE_HD void operator()(Sums& lane, Metrics& counts, T reference, T candidate,
+  template <class Counts>
+  TTRACE_HD void operator()(Sums& lane, Counts& counts, T reference, T candidate,
                             std::uint64_t index) const {
     const auto r = static_cast<std::int64_t>(reference);
     const auto c = static_cast<std::int64_t>(candidate);
@@ -240,7 +249,7 @@ struct AccumulateInteger {
     ++counts.count;
     add_pair(lane, static_cast<double>(r), static_cast<double>(c), error);
     if (r == c) {
-      ++counts.ulp[0];
+      count_bucket(counts, 0);
       return;
     }
     const int bits = exponent_of(size) + 1;

@@ -204,9 +204,7 @@ inline Metrics measure_as_device(const RandomPairs& pairs) {
                                    pairs.scale};
     Metrics total;
     for (std::uint64_t tile = 0; tile * kBlockElements < pairs.count; ++tile) {
-      for (unsigned thread = 0; thread < kTileThreads; ++thread) {
-        merge(total, measure_share(on_device, tile, thread, kTileThreads));
-      }
+      add_record(total, measure_tile_on_host(on_device, tile));
     }
     return total;
   });

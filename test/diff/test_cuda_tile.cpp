@@ -35,18 +35,25 @@ Bytes random_bytes(DType type, std::uint64_t count, unsigned seed) {
 
 template <class T>
 Metrics measure_as_device(const Bytes& bytes, const std::vector<PackedRun>& runs,
-                          std::uint64_t count) {
+                          std::uint64_t count, bool aligned) {
+  // At a multiple of kLoadBytes, or one element further on.
+  struct alignas(kLoadBytes) Load {
+    std::byte bytes[kLoadBytes];
+  };
+  std::vector<Load> reference(bytes.reference.size() / kLoadBytes + 2), candidate = reference;
+  const std::size_t begin = aligned ? 0 : sizeof(T);
+  std::memcpy(reference.data()->bytes + begin, bytes.reference.data(), bytes.reference.size());
+  std::memcpy(candidate.data()->bytes + begin, bytes.candidate.data(), bytes.candidate.size());
   PackedPairs<T> pairs;
-  pairs.reference = reinterpret_cast<const T*>(bytes.reference.data());
-  pairs.candidate = reinterpret_cast<const T*>(bytes.candidate.data());
+  pairs.reference = reinterpret_cast<const T*>(reference.data()->bytes + begin);
+  pairs.candidate = reinterpret_cast<const T*>(candidate.data()->bytes + begin);
+  CHECK(pairs.aligned() == aligned);
   pairs.count = count;
   pairs.runs = runs.data();
   pairs.run_count = runs.size();
   Metrics total;
   for (std::uint64_t tile = 0; tile * kBlockElements < count; ++tile) {
-    for (unsigned thread = 0; thread < kTileThreads; ++thread) {
-      merge(total, measure_share(pairs, tile, thread, kTileThreads));
-    }
+    add_record(total, measure_tile_on_host(pairs, tile));
   }
   return total;
 }
@@ -64,6 +71,7 @@ void check_sum(double device, double host, double scale) {
 
 TEST_CASE("a device thread's share adds up to what the CPU backend measures") {
   const auto backend = make_cpu_backend();
+  const bool aligned = GENERATE(true, false);
   for (std::uint8_t code = 0; code < kDTypeCount; ++code) {
     const DType type = static_cast<DType>(code);
     for (const std::uint64_t count : {1u, 7u, 255u, 16384u, 16385u, 50001u}) {
@@ -81,7 +89,7 @@ TEST_CASE("a device thread's share adds up to what the CPU backend measures") {
       Metrics host;
       backend->measure(type, 1, runs, host);
       const Metrics device = visit_dtype(type, [&](auto sample) {
-        return measure_as_device<TileStorage<decltype(sample)>>(bytes, packed, count);
+        return measure_as_device<TileStorage<decltype(sample)>>(bytes, packed, count, aligned);
       });
 
       CHECK(device.count == count);
