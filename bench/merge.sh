@@ -3,6 +3,7 @@
 # What merging costs: the steps alone, for 64 ranks of about 10,000 tensors each (96 layers, TP 8, PP 4, DP 2),
 # and how fast shards of 4 MiB are put together, against a plain loop that reads the same files.
 #   bench/merge.sh [FOLDER]     about 3 GB there, kept for the next time; BUILD (build) is the build folder
+case "${1:-}" in -h | --help) sed -n '3,6s/^# \{0,1\}//p' "$0"; exit 0 ;; -*) echo "$0: unknown option $1" >&2; exit 2 ;; esac
 set -e
 build=${BUILD:-build}
 folder=${1:-/tmp/ttrace-merge-bench}

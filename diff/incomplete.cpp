@@ -66,7 +66,8 @@ class Examination {
     for (std::int32_t rank = 0; rank < trace_.world_size(); ++rank) {
       if (present.count(rank) == 0) absent.push_back(rank);
     }
-    add(absent, "of " + std::to_string(trace_.world_size()) + " are not in the trace");
+    add(absent, "of " + std::to_string(trace_.world_size()) +
+                    (absent.size() == 1 ? " is not in the trace" : " are not in the trace"));
   }
 
   void degraded(const RankInfo& rank) {

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <charconv>
 #include <fstream>
+#include <set>
 
 #include "libttrace/core/trouble.hpp"
 #include "libttrace/logical.hpp"
+#include "libttrace/microbatch_inputs.hpp"
 
 namespace ttrace {
 namespace {
@@ -66,7 +68,7 @@ std::optional<LayoutRule> parse_rule(RuleLine line) {
   if (!pattern) return std::nullopt;
   const std::optional<std::string> dims = line.next();
   if (!dims) line.fail("expected a dims string after the name");
-  LayoutRule rule{*pattern, {}, *dims == "?"};
+  LayoutRule rule{*pattern, {}, *dims == "?", {}};
   if (rule.undeclared) {
     if (line.next()) line.fail("unexpected text after \"?\"");
     return rule;
@@ -99,7 +101,10 @@ std::vector<LayoutRule> read_layout_rules(const std::string& path) {
   std::string line;
   for (std::size_t number = 1; std::getline(file, line); ++number) {
     const std::string where = path + ", line " + std::to_string(number);
-    if (auto rule = parse_rule({line, where})) rules.push_back(std::move(*rule));
+    if (auto rule = parse_rule({line, where})) {
+      rules.push_back(std::move(*rule));
+      rules.back().where = where;
+    }
   }
   if (file.bad()) throw Trouble("layout", path, "reading failed");
   return rules;
@@ -113,6 +118,55 @@ const LayoutRule* find_rule(const std::vector<LayoutRule>& rules, const Key& key
     if (fnmatch(rule.pattern.c_str(), name.c_str(), FNM_NOESCAPE) == 0) return &rule;
   }
   return nullptr;
+}
+
+namespace {
+
+// The first that no rank of the traces has.
+std::optional<std::string> unknown_axis(const Layout& layout, const std::set<std::string>& known) {
+  std::vector<std::string> axes = layout.partial;
+  for (const std::vector<Cut>& cuts : layout.dims) {
+    for (const Cut& cut : cuts) axes.push_back(cut.axis);
+  }
+  for (const std::string& axis : axes) {
+    if (known.count(axis.substr(0, axis.find('/'))) == 0) return axis;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::vector<std::string> idle_rules(const std::vector<LayoutRule>& rules,
+                                    const std::vector<const Trace*>& traces) {
+  std::set<const LayoutRule*> used;
+  std::set<std::string> axes;
+  for (const Trace* trace : traces) {
+    for (const auto& [rank, where] : places_of_ranks(*trace)) {
+      for (const auto& [axis, position] : where) axes.insert(axis);
+    }
+    for (const RankInfo& rank : trace->ranks()) {
+      if (used.size() == rules.size()) continue;
+      for (const std::int64_t iteration : rank.iterations) {
+        for (const Record& record : trace->segment(rank.rank, iteration)->records()) {
+          if (const LayoutRule* rule = find_rule(rules, record.key)) used.insert(rule);
+        }
+      }
+    }
+  }
+  std::vector<std::string> complaints;
+  std::string all;
+  for (const std::string& axis : axes) all += (all.empty() ? "" : ", ") + axis;
+  for (const LayoutRule& rule : rules) {
+    if (used.count(&rule) == 0) {
+      complaints.push_back(rule.where + ": \"" + rule.pattern +
+                           "\" matches no tensor that an earlier rule does not; names are a "
+                           "module's or phase/module/slot, without it0/mb0");
+    } else if (const auto axis = unknown_axis(rule.layout, axes)) {
+      complaints.push_back(rule.where + ": no rank has an axis \"" + *axis + "\"; axes are " +
+                           (all.empty() ? "not recorded" : all));
+    }
+  }
+  return complaints;
 }
 
 }  // namespace ttrace

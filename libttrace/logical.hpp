@@ -110,9 +110,14 @@ struct LayoutRule {
   std::string pattern;
   Layout layout;
   bool undeclared = false;  // "?": what the program declares is not looked at, pieces aside
+  std::string where{};      // "rules.txt, line 3"
 };
 [[nodiscard]] std::vector<LayoutRule> read_layout_rules(const std::string& path);
 [[nodiscard]] const LayoutRule* find_rule(const std::vector<LayoutRule>& rules, const Key& key);
+// Rules that say nothing about these traces: their names match no tensor, or they speak of an axis
+// that no rank has. One line each.
+[[nodiscard]] std::vector<std::string> idle_rules(const std::vector<LayoutRule>& rules,
+                                                  const std::vector<const Trace*>& traces);
 
 // What the program or a rule declared; nothing else. For merging without a reference.
 [[nodiscard]] LayoutDecisions declared_layouts(const ShardGroups& groups,

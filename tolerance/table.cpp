@@ -49,6 +49,8 @@ LimitsTable read_limits(const std::filesystem::path& path) {
   std::ifstream file(path);
   if (!file) throw unreadable(path, "cannot be read");
   const json document = json::parse(file, nullptr, false);
+  if (document.is_discarded())
+    throw unreadable(path, "is no JSON: give what ttrace-tolerance -o wrote");
   try {
     if (document.at("format") != kFormat) throw unreadable(path, "is no file of limits");
     if (document.at("version") != kVersion) throw unreadable(path, "is of another version");

@@ -20,6 +20,7 @@
 #include "tolerance/own.hpp"
 #include "tools/cli.hpp"
 #include "tools/diff_modes.hpp"
+#include "tools/rules.hpp"
 
 namespace {
 
@@ -160,7 +161,7 @@ Report run_comparison(const Options& options) {
   compare_options.high = traces.high ? &*traces.high : nullptr;
   compare_options.iteration = options.iteration;
   compare_options.filter = options.filter;
-  if (!options.layout.empty()) compare_options.rules = read_layout_rules(options.layout);
+  compare_options.rules = rules_for(options.layout, {&traces.candidate, &traces.reference});
   compare_options.limits = [&](const Alignment& alignment, const Flow& flow) {
     if (options.relative) return bound_limits(alignment, flow, options.relative);
     if (traces.local) return own_limits(alignment, flow);

@@ -7,6 +7,7 @@
 #include "tools/cli.hpp"
 #include "tools/inspect_get.hpp"
 #include "tools/inspect_list.hpp"
+#include "tools/rules.hpp"
 
 namespace {
 
@@ -57,8 +58,7 @@ int run_inspect(const Options& options) {
   const Trace trace = Trace::open(options.trace);
   if (!options.get.empty()) {
     if (options.output.empty()) throw Trouble("--get", options.get, "needs -o FILE");
-    const auto rules =
-        options.layout.empty() ? std::vector<LayoutRule>{} : read_layout_rules(options.layout);
+    const auto rules = rules_for(options.layout, {&trace});
     get_tensor(trace, key_from(options.get), options.filter.rank, rules, options.output);
     return kSame;
   }

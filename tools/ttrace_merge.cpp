@@ -14,6 +14,7 @@
 #include "tools/merge_output.hpp"
 #include "tools/merge_pack.hpp"
 #include "tools/merge_proof.hpp"
+#include "tools/rules.hpp"
 
 namespace {
 
@@ -194,7 +195,7 @@ int run_pack(const Options& options) {
   PackRequest request{
       &trace, &like,         options.like.empty(), common_iterations(trace, like, options),
       {},     options.output};
-  if (!options.layout.empty()) request.rules = read_layout_rules(options.layout);
+  request.rules = rules_for(options.layout, {&trace});
   std::optional<Progress> progress;
   std::uint64_t shown = 0;
   const PackedTrace packed =
@@ -216,16 +217,28 @@ int run_pack(const Options& options) {
   return packed.problems.empty() ? kSame : kDiffer;
 }
 
+// Without a reference ranks of other inputs are taken to work on other micro-batches.
+void note_lone_microbatches(const Trace& trace, std::int64_t iteration) {
+  std::map<std::int32_t, std::size_t> seen;  // by how many ranks
+  for (const auto& [turn, number] : number_microbatches(trace, iteration)) ++seen[number];
+  const auto lone =
+      std::count_if(seen.begin(), seen.end(), [](const auto& entry) { return entry.second == 1; });
+  if (trace.ranks().size() < 2 || lone < 2) return;
+  note(std::to_string(lone) +
+       " micro-batches were seen on one rank each and taken as whole; they " +
+       "may be parts of fewer: --like REFERENCE tells");
+}
+
 int run_merge(const Options& options) {
   const Trace trace = Trace::open(options.trace);
   std::optional<Trace> like;
   if (!options.like.empty()) like.emplace(Trace::open(options.like));
-  std::vector<LayoutRule> rules;
-  if (!options.layout.empty()) rules = read_layout_rules(options.layout);
+  const std::vector<LayoutRule> rules = rules_for(options.layout, {&trace});
   const std::vector<std::int64_t> iterations = iterations_to_merge(trace, options);
   std::optional<LogicalTraceWriter> writer;
   if (!options.check) writer.emplace(trace, options.output);
 
+  if (!like && !options.quiet) note_lone_microbatches(trace, iterations.front());
   Proof proof;
   proof.add(missing_ranks(trace));
   for (const std::int64_t iteration : iterations) {

@@ -47,3 +47,27 @@ TEST_CASE("a mistake in a rule file is trouble that names the line") {
   }
   CHECK_THROWS_AS(read_layout_rules((folder.path() / "absent").string()), Trouble);
 }
+
+TEST_CASE("rules that say nothing about a trace are told") {
+  ttrace::testing::TraceBuilder builder("trace");
+  builder.mesh({{"tp", 2}});
+  for (std::int32_t rank = 0; rank < 2; ++rank) {
+    builder.add(rank,
+                {ttrace::testing::key_of("it0/param/fc.weight/value"), DType::float32,
+                 RecordKind::full, "", 0},
+                ttrace::testing::random_tensor({4, 4}, 1));
+  }
+  const Trace trace = builder.write();
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder.path() / "rules";
+  write_file(path,
+             "fc.weight \"[tp] -\"\nfd.weight \"[tp] -\"\nparam/fc.weight/value \"[tp] -\"\n");
+  std::vector<std::string> told = idle_rules(read_layout_rules(path.string()), {&trace});
+  REQUIRE(told.size() == 2);  // no such tensor; one that an earlier rule has
+  CHECK(told[0].find("rules, line 2: \"fd.weight\" matches no tensor") != std::string::npos);
+  CHECK(told[1].find("line 3") != std::string::npos);
+  write_file(path, "fc.weight \"[cp/inner2] -\"\n");
+  told = idle_rules(read_layout_rules(path.string()), {&trace});
+  REQUIRE(told.size() == 1);
+  CHECK(told[0].find("no rank has an axis \"cp/inner2\"; axes are tp") != std::string::npos);
+}
