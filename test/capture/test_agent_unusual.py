@@ -5,7 +5,7 @@ import unittest
 
 import torch
 
-from agent_runs import CaptureTest
+from agent_runs import BUILD, CaptureTest
 
 
 class Unusual(CaptureTest):
@@ -30,6 +30,16 @@ class Unusual(CaptureTest):
                               saved["Unregistered"])
         self.assertEqual(trace.events(), {("not recorded", "known.sparse/output.0")})
         self.assertFalse(trace.rank()["degraded"])
+
+    def test_a_complex_parameter_is_described_as_it_is_recorded(self):
+        trace, saved = self.traced("spectrum")
+        segment = trace.segment()
+        for key, name in (("param/weight/value", "initial"), ("grad/weight/reduced", "gradient"),
+                          ("step/weight/param", "stepped")):
+            self.assert_same_bits(segment[key].value(), torch.view_as_real(saved[name]), key)
+        described = trace.rank()["parameters"]["weight"]
+        self.assertEqual((described["dtype"], described["shape"]), ("float32", [2, 2]))
+        self.run_command([BUILD / "tools" / "ttrace-diff", trace.path, trace.path])  # it is readable, too
 
     def test_autocast_and_a_step_that_the_scaler_leaves_out(self):
         trace, saved = self.traced("autocast", "--iterations", "0-")

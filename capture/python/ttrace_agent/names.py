@@ -290,8 +290,12 @@ class Names:
             if parameter is None:
                 continue
             local, _ = adapters.local_part(parameter)
-            row = {"shape": list(info.of(parameter if local is None else local).shape),
-                   "dtype": str(parameter.dtype).replace("torch.", ""),
+            value = self._agent.recorder.representable(info.of(
+                parameter if local is None else local))
+            if value is None:
+                continue  # its values are not recorded either, which the recorder says
+            row = {"shape": list(value.shape),
+                   "dtype": str(value.dtype).replace("torch.", ""),
                    "trainable": bool(parameter.requires_grad)}
             table[info.name] = dict(row, layout=json.loads(info.layout)) if info.layout else row
         return table

@@ -137,12 +137,10 @@ class Recorder:
             if tensor is None:
                 return self._refuse(module, slot, declared)
             layout = declared or layout  # a gradient may be placed unlike its parameter
-        code = self._codes.get(tensor.dtype)
-        if code is None:
-            tensor = self._representable(tensor)
-            if tensor is None:
-                return self._refuse(module, slot, "its dtype cannot be recorded")
-            code = self._codes[tensor.dtype]
+        tensor = self.representable(tensor)
+        if tensor is None:
+            return self._refuse(module, slot, "its dtype cannot be recorded")
+        code = self._codes[tensor.dtype]
         key = None
         if alias_of < 0:
             try:
@@ -177,8 +175,10 @@ class Recorder:
         with self._torch.no_grad():
             return tensor.detach().resolve_neg().contiguous().cpu()
 
-    def _representable(self, tensor: Any) -> Any:
+    def representable(self, tensor: Any) -> Any:
         """The same bits under a dtype that the format has, or None."""
+        if tensor.dtype in self._codes:
+            return tensor
         if tensor.dtype in self._as_bits:
             return tensor.detach().view(self._as_bits[tensor.dtype])
         if tensor.is_complex() and tensor.dtype is not getattr(self._torch, "complex32", None):

@@ -75,6 +75,19 @@ class Net(nn.Module):
         return self.b(torch.relu(self.a(x)))
 
 
+def spectrum():
+    """A complex parameter, as layers that multiply spectra have."""
+    model = nn.Module()
+    model.weight = nn.Parameter(torch.complex(torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0])))
+    model.forward = lambda x: (x * model.weight).abs().sum()
+    saved["initial"] = model.weight.detach().clone()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(torch.ones(2)).backward()
+    saved["gradient"] = model.weight.grad.clone()
+    optimizer.step()
+    saved["stepped"] = model.weight.detach().clone()
+
+
 def autocast():
     """Losses overflow in iteration 1, whose step the scaler leaves out."""
     model = Net()
@@ -136,5 +149,5 @@ def marked():
 
 torch.manual_seed(0)
 {"zoo": zoo, "autocast": autocast, "adversaries": adversaries, "compiled": compiled,
- "marked": marked}[CASE]()
+ "marked": marked, "spectrum": spectrum}[CASE]()
 torch.save(saved, FILE)
