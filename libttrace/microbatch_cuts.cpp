@@ -80,7 +80,8 @@ std::optional<CutMatch> match_cut_inputs(const std::map<std::int32_t, Shard>& wh
   question.mesh = mesh_of(places);
   if (!documents.packed()) question.documents.clear();
   std::optional<CutMatch> best;
-  for (const FamilyTier tier : {FamilyTier::plain, FamilyTier::strided, FamilyTier::uneven}) {
+  for (const FamilyTier tier :
+       {FamilyTier::plain, FamilyTier::strided, FamilyTier::uneven, FamilyTier::ragged}) {
     for (const Hypothesis& hypothesis : members_of(tier, question, {})) {
       CutMatch match{hypothesis.layout, {}};
       for (const auto& [turn, shard] : parts) {

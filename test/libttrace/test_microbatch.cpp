@@ -115,6 +115,25 @@ TEST_CASE("context parallel ranks hold parts of one micro-batch") {
   CHECK(numbers_of(found.candidate, 3) == Numbers{1});
 }
 
+TEST_CASE("ranks may hold other numbers of rows than torch.chunk gives them") {
+  Run reference("reference");
+  reference.builder.place(0, {});
+  reference.data(0, 0, {0, 1, 2, 3, 4, 5, 6});
+  Run candidate("candidate");
+  candidate.builder.mesh({{"dp", 3}});
+  candidate.data(0, 0, {0, 1, 2});
+  candidate.data(1, 0, {3, 4});
+  candidate.data(2, 0, {5, 6});
+
+  const MicrobatchMatch found = match(reference, candidate);
+
+  CHECK(found.by_content);
+  CHECK(found.findings.empty());
+  for (std::int32_t rank = 0; rank < 3; ++rank) {
+    CHECK(numbers_of(found.candidate, rank) == Numbers{0});
+  }
+}
+
 TEST_CASE("a batch that is dealt out row by row is still one micro-batch") {
   Run reference("reference");
   reference.builder.place(0, {});
