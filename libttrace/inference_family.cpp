@@ -314,7 +314,6 @@ std::vector<Hypothesis> members_of(FamilyTier tier, const FamilyQuestion& questi
   for (const ShardSite& site : question.sites) {
     if (site.local.size() != question.global.size()) return {};
   }
-  if (tier == FamilyTier::ragged && question.may_pad) return {};
   const bool uneven = tier == FamilyTier::uneven || tier == FamilyTier::ragged;
   if (uneven == even_sites(question) && tier != FamilyTier::uneven) return {};
   if (tier == FamilyTier::swapped) return swapped_members(question, lessons);

@@ -57,7 +57,7 @@ struct FamilyQuestion {
 };
 
 // In the order in which they are tried; the last five only where nothing else fits the shape.
-// `swapped` and `ragged` are for activations only, `padded` for parameters only.
+// `swapped` is for activations only, `padded` for parameters only.
 enum class FamilyTier : std::uint8_t {
   plain,
   strided,

@@ -69,11 +69,12 @@ TEST_CASE("ranks that should hold copies must hold as many rows") {
   CHECK(bench.layout(kTokens) == "unknown");
 }
 
-TEST_CASE("parameters are never ragged") {
+TEST_CASE("parameters may be cut otherwise than torch.chunk does, as torch.tensor_split") {
   const std::string weight = "it0/param/layers.0.weight/value";
-  Bench bench({{"ep", 2}});
-  bench.add(weight, tokens(), rows({0, 31, 64}));
-  CHECK(bench.layout(weight) == "unknown");
+  Bench bench({{"ep", 4}});
+  bench.add(weight, random_tensor({26, 16}, 5), rows({0, 7, 14, 20, 26}));
+  CHECK(bench.layout(weight) == "[ep:ragged] -");
+  CHECK(bench.placed(weight).proved());
 }
 
 TEST_CASE("exchanged ranks do not agree with the reference") {
