@@ -27,6 +27,48 @@ Modules parameters_by_rank(const ShardGroups& groups) {
   return modules;
 }
 
+// ---- ends of the model ----
+
+// The first and the last output of a module of a micro-batch, in the order of execution.
+struct Ends {
+  const Key* first = nullptr;
+  const Key* last = nullptr;
+  std::uint64_t first_sequence = 0, last_sequence = 0;
+};
+
+std::map<std::int32_t, Ends> ends_of_models(const ShardGroups& reference) {
+  std::map<std::int32_t, Ends> ends;
+  for (const auto& [key, shards] : reference) {
+    const bool output = key.phase == Phase::forward && key.slot.rfind("output", 0) == 0;
+    if (!output || key.module == kRootModule) continue;
+    const std::uint64_t sequence = shards.front().record->sequence;
+    Ends& of = ends[key.microbatch];
+    if (of.first == nullptr || sequence < of.first_sequence) {
+      of.first = &key;
+      of.first_sequence = sequence;
+    }
+    if (of.last == nullptr || sequence > of.last_sequence) {
+      of.last = &key;
+      of.last_sequence = sequence;
+    }
+  }
+  return ends;
+}
+
+// The ranks that compute what comes next to the model's input or output of that key; empty where
+// that does not tell.
+std::set<std::int32_t> ranks_at_end(const Key& key, const std::map<std::int32_t, Ends>& ends,
+                                    const ShardGroups& candidate) {
+  const auto of = ends.find(key.microbatch);
+  if (of == ends.end()) return {};
+  const bool input = key.slot.find("input") != std::string::npos;
+  const auto computed = candidate.find(input ? *of->second.first : *of->second.last);
+  std::set<std::int32_t> ranks;
+  if (computed == candidate.end()) return ranks;
+  for (const Shard& shard : computed->second) ranks.insert(shard.rank);
+  return ranks;
+}
+
 // ---- calls ----
 
 using Place = std::tuple<std::int32_t, Phase, std::string>;  // micro-batch, phase, module
@@ -112,21 +154,23 @@ void leave_out_handovers(const ShardGroups& reference, ShardGroups& candidate) {
     const auto found = modules.find(rank);
     return found == modules.end() ? std::set<std::string>{} : found->second;
   };
+  const std::map<std::int32_t, Ends> ends = ends_of_models(reference);
   for (auto& [key, shards] : candidate) {
     const auto wanted = reference.find(key);
     if (key.module != kRootModule || wanted == reference.end()) continue;
     const Record& kind = *wanted->second.front().record;
+    const std::set<std::int32_t> at_end = ranks_at_end(key, ends, candidate);
+    const auto keeps = [&](const Shard& shard) {
+      return same_kind(*shard.record, kind) && (at_end.empty() || at_end.count(shard.rank) != 0);
+    };
     std::set<std::string> of_keepers;
     for (const Shard& shard : shards) {
-      if (same_kind(*shard.record, kind)) of_keepers.merge(parameters_of(shard.rank));
+      if (keeps(shard)) of_keepers.merge(parameters_of(shard.rank));
     }
     if (of_keepers.empty()) continue;
-    shards.erase(std::remove_if(shards.begin(), shards.end(),
-                                [&](const Shard& shard) {
-                                  return !same_kind(*shard.record, kind) &&
-                                         parameters_of(shard.rank) != of_keepers;
-                                }),
-                 shards.end());
+    std::erase_if(shards, [&](const Shard& shard) {
+      return !keeps(shard) && parameters_of(shard.rank) != of_keepers;
+    });
   }
 }
 

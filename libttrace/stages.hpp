@@ -8,9 +8,10 @@ namespace ttrace {
 
 // What stages hand to each other is an input or an output to the model on a stage; to the whole
 // model it is neither. Removes shards of the root module that are of another kind (type class or
-// number of dimensions) than the reference's tensor of that key, where other ranks have that kind
-// and the rank holds other parameters than they do. What was handed on stays recorded as the tensor
-// that some module returned.
+// number of dimensions) than the reference's tensor of that key, or from another rank than those
+// that compute the reference's first module (inputs) or last one (outputs), where other ranks have
+// what is wanted and the rank holds other parameters than they do. What was handed on stays
+// recorded as the tensor that some module returned.
 void leave_out_handovers(const ShardGroups& reference, ShardGroups& candidate);
 
 // A module of which several stages hold a copy (an embedding that an extra head needs, too) is

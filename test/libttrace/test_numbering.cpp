@@ -150,6 +150,33 @@ TEST_CASE("what stages hand to each other is left out, another kind from equal r
   CHECK(held.at(key_of(input)).size() == (stages ? 1 : 2));
 }
 
+TEST_CASE("the model's output is that of the stage with the reference's last module") {
+  const bool stages = GENERATE(true, false);
+  const std::string output = "it0/mb0/forward/@root/output.0";
+  Runs runs = four_layers({{"pp", 2}});
+  const auto made_by = [](int layer) {
+    return "it0/mb0/forward/blocks." + std::to_string(layer) + ".fc/output.0";
+  };
+  for (int layer = 0; layer < 4; ++layer) {
+    runs.reference.add(0, field(made_by(layer)), random_tensor({4, 8}, 1));
+  }
+  runs.reference.add(0, field(output), random_tensor({4, 8}, 2));
+  for (std::int32_t rank = 0; rank < 2; ++rank) {
+    const int layer = stages ? 2 * rank : 2;
+    add_layer(runs.candidate, rank, layer, weights_of(layer));
+    if (rank == 1 || !stages) runs.candidate.add(rank, field(made_by(3)), random_tensor({4, 8}, 1));
+    // Of the same type and as many dimensions, whatever the stage hands on.
+    runs.candidate.add(rank, field(output), random_tensor({4, 8}, static_cast<unsigned>(rank + 1)));
+  }
+  (void)runs.find();
+  const MicrobatchNumbers numbers{{{0, 0}, 0}, {{1, 0}, 0}};
+  ShardGroups held = group_shards(*runs.held, 0, numbers);
+  leave_out_handovers(group_shards(*runs.known, 0, numbers), held);
+  const std::vector<Shard>& kept = held.at(key_of(output));
+  REQUIRE(kept.size() == (stages ? 1 : 2));  // two copies of one stage may disagree: a finding
+  CHECK(kept.back().rank == 1);
+}
+
 TEST_CASE("calls of a module that two stages hold are counted over both, in their order") {
   const bool stages = GENERATE(true, false);
   const std::uint32_t calls = GENERATE(2u, 3u);  // of the reference
