@@ -161,9 +161,12 @@ class Numbering {
       const std::string logical = logical_prefix(rank, prefix);
       const auto theirs = known.find(logical);
       if (theirs == known.end()) continue;
+      std::set<std::int64_t> steps;
       for (const auto& [own, number] : match(layers, theirs->second)) {
         names_[rank].set(prefix + std::to_string(own), logical + std::to_string(number));
+        steps.insert(static_cast<std::int64_t>(number) - static_cast<std::int64_t>(own));
       }
+      if (steps.size() == 1) names_[rank].shift(prefix, logical, *steps.begin());
     }
   }
 
@@ -185,6 +188,20 @@ std::string ModuleNames::logical(const std::string& module) const {
     const auto found = prefixes_.find(module.substr(0, end));
     if (found != prefixes_.end()) return found->second + module.substr(end);
     if (module.rfind('.', end - 1) == std::string::npos) break;
+  }
+  return shifted(module);
+}
+
+std::string ModuleNames::shifted(const std::string& module) const {
+  for (auto list = shifts_.rbegin(); list != shifts_.rend();
+       ++list) {  // the longest of a name first
+    const auto& [own, to] = *list;
+    if (module.rfind(own, 0) != 0) continue;
+    const std::size_t end = std::min(module.find('.', own.size()), module.size());
+    const std::string number = module.substr(own.size(), end - own.size());
+    if (!is_number(number) || number.size() > kDigits) continue;
+    const std::int64_t counted = std::stoll(number) + to.second;
+    if (counted >= 0) return to.first + std::to_string(counted) + module.substr(end);
   }
   return module;
 }

@@ -62,11 +62,25 @@ TEST_CASE("stages that count from 0 are put in their place, cut or not") {
   REQUIRE(names.size() == 2);  // the first stage's numbers are right
   CHECK(names.at(2).logical("blocks.0.fc") == "blocks.2.fc");
   CHECK(names.at(3).logical("blocks.1") == "blocks.3");
-  CHECK(names.at(3).logical("blocks.10") == "blocks.10");
+  CHECK(names.at(3).logical("blocks.10") == "blocks.12");  // not that of blocks.1
   CHECK(names.at(3).logical("head") == "head");
   const ShardGroups groups = renamed(group_shards(*runs.held, 0, {}), names);
   CHECK(groups.at(key_of(weight(2))).size() == 2);
   CHECK(groups.at(key_of(weight(0))).size() == 2);
+}
+
+TEST_CASE("members of a list without parameters go with their neighbours") {
+  Runs runs = four_layers({{"pp", 2}});
+  for (std::int32_t rank = 0; rank < 2; ++rank) {
+    for (int own = 0; own < 2; ++own) {
+      add_layer(runs.candidate, rank, own, weights_of(own + 2 * rank));
+    }
+  }
+  const RankNames names = runs.find();
+  CHECK(names.at(1).logical("blocks.2") == "blocks.4");  // of no parameters
+  CHECK(names.at(1).logical("blocks.7.act") == "blocks.9.act");
+  CHECK(names.at(1).logical("blocks.first") == "blocks.first");
+  CHECK(names.at(1).logical("other.2") == "other.2");
 }
 
 TEST_CASE("interleaved stages hold layers that are no neighbours") {
