@@ -61,14 +61,15 @@ class StageMerger {
   }
 
  private:
+  using Block = std::pair<std::string, std::uint64_t>;
+
   bool may_go(std::int32_t rank, const Name& name) const {
     const std::string block = block_of(name.module);
     if (block.empty()) return true;
     const auto own = numbered(block);
-    for (auto lower = waiting_.lower_bound({own.first, 0}); lower != waiting_.find(own); ++lower) {
-      for (const auto& [other, count] : lower->second) {
-        if (other != rank && count > 0) return false;
-      }
+    const auto end = waiting_.find(own);
+    for (auto lower = waiting_.lower_bound({own.first, 0}); lower != end; ++lower) {
+      if (lower->second.size() > lower->second.count(rank)) return false;
     }
     return true;
   }
@@ -76,13 +77,20 @@ class StageMerger {
   void take(std::int32_t rank, std::deque<Name>& queue, std::vector<Name>& all) {
     if (queue.empty()) return;
     const std::string block = block_of(queue.front().module);
-    if (!block.empty()) --waiting_[numbered(block)][rank];
+    if (!block.empty()) forget(numbered(block), rank);
     all.push_back(std::move(queue.front()));
     queue.pop_front();
   }
 
+  // Blocks that nobody waits for any more would be looked at again for every name.
+  void forget(const Block& block, std::int32_t rank) {
+    const auto found = waiting_.find(block);
+    if (--found->second[rank] == 0) found->second.erase(rank);
+    if (found->second.empty()) waiting_.erase(found);
+  }
+
   std::map<std::int32_t, std::deque<Name>> queues_;
-  std::map<std::pair<std::string, std::uint64_t>, std::map<std::int32_t, std::uint64_t>> waiting_;
+  std::map<Block, std::map<std::int32_t, std::uint64_t>> waiting_;  // how many names of each rank
 };
 
 }  // namespace
