@@ -53,41 +53,17 @@ struct Job : NumberJob {
   [[nodiscard]] std::uint64_t tiles() const { return adding_norms ? skipped.size() : sums.size(); }
 };
 
-// Pages that were read and are to go: those of small neighbours go together.
-class Released {
- public:
-  void add(const FileBytes& file, std::uint64_t offset, std::uint64_t size) {
-    if (file_ != &file || offset < begin_ || offset > end_ + kGap || end_ - begin_ >= kTogether) {
-      flush();
-      file_ = &file;
-      begin_ = offset;
-    }
-    end_ = offset + size;
-  }
-  void flush() {
-    if (file_ != nullptr) file_->release(begin_, end_ - begin_);
-    file_ = nullptr;
-  }
-
- private:
-  static constexpr std::uint64_t kGap = std::uint64_t{256} << 10;
-  static constexpr std::uint64_t kTogether = std::uint64_t{2} << 20;
-  const FileBytes* file_ = nullptr;
-  std::uint64_t begin_ = 0, end_ = 0;
-};
-
 // What a thread reads one side through.
 struct Reader {
   ReadBuffer buffer;
-  Released released;
 
   NumberPiece piece(const NumberSide& side, std::uint64_t first, std::uint64_t count) {
     const std::size_t size = size_of(side.format.dtype);
     return {side.format, side.file->view(side.offset + first * size, count * size, buffer)};
   }
-  void release(const NumberSide& side, std::uint64_t first, std::uint64_t count) {
+  static void release(const NumberSide& side, std::uint64_t first, std::uint64_t count) {
     const std::size_t size = size_of(side.format.dtype);
-    released.add(*side.file, side.offset + first * size, count * size);
+    side.file->release(side.offset + first * size, count * size);
   }
 };
 
@@ -293,9 +269,9 @@ class NumberCrew::Impl {
         const RunPair run{nullptr, nullptr, count, first};
         comparer.measure(reference, candidate, {&run, 1}, metrics);
       }
-      readers.candidate.release(job.candidate, first, count);
+      Reader::release(job.candidate, first, count);
     }
-    readers.reference.release(job.reference, first, count);
+    Reader::release(job.reference, first, count);
     done(tile, metrics, skipped);
   }
 

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "libttrace/core/mapped_guard.hpp"
+#include "libttrace/page_release.hpp"
 
 namespace ttrace {
 namespace {
@@ -135,6 +136,7 @@ MappedFile MappedFile::scratch(std::uint64_t size) {
 MappedFile::~MappedFile() {
   if (data_ == nullptr) return;
   forget_mapping(data_);
+  forget_pages(data_);
   munmap(data_, size_);
 }
 
@@ -159,11 +161,7 @@ void MappedFile::reserve(std::uint64_t offset, std::uint64_t count) const {
 
 void MappedFile::release(std::span<const std::byte> view) const {
   if (view.empty()) return;
-  // Rounded outwards: neighbours that share a page fault it in again.
-  static const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  const auto offset = static_cast<std::size_t>(view.data() - data_);
-  const std::size_t begin = offset / page * page;
-  madvise(data_ + begin, offset + view.size() - begin, MADV_DONTNEED);
+  release_pages(data_, view.data(), view.data() + view.size());
 }
 
 DiskReserve::DiskReserve(const fs::path& directory)
