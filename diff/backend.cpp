@@ -6,6 +6,13 @@
 
 namespace ttrace {
 
+void Backend::measure(DType type, double scale, std::span<const RunPair> runs,
+                      Metrics& total) const {
+  std::vector<Sums> blocks;
+  measure_blocks(type, scale, runs, total, blocks);
+  for (const Sums& block : blocks) add(total.sums, block);
+}
+
 std::unique_ptr<Backend> choose_backend(std::string_view name) {
   if (name == "auto" || name == "cpu") return make_cpu_backend();
   if (name == "scalar") return make_scalar_backend();

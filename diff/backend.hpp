@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the elements are looped over. A backend gets runs of both sides that lie in host memory and
-// adds the blocks they form (metrics.hpp) to a total; counts, maxima and indices are equal on every
+// measures the blocks they form (metrics.hpp); counts, maxima and indices are equal on every
 // backend, sums bit by bit on every loop of a CPU and within rounding on a device.
 #pragma once
 
@@ -30,9 +30,12 @@ class Backend {
   virtual ~Backend() = default;
   [[nodiscard]] virtual std::string_view name() const = 0;
   // Both sides have `type`. The runs hold a multiple of kBlockElements elements, but in the last
-  // call of a part. May be called from several threads at once.
-  virtual void measure(DType type, double scale, std::span<const RunPair> runs,
-                       Metrics& total) const = 0;
+  // call of a part. Appends the sums of each block, in order, and adds all else to `counts`. May be
+  // called from several threads at once.
+  virtual void measure_blocks(DType type, double scale, std::span<const RunPair> runs,
+                              Metrics& counts, std::vector<Sums>& blocks) const = 0;
+  // Adds the blocks to `total`.
+  void measure(DType type, double scale, std::span<const RunPair> runs, Metrics& total) const;
 };
 
 // The fastest loop that this processor can run, every one of them, the scalar one last, and the

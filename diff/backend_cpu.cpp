@@ -187,14 +187,14 @@ class CpuBackend final : public Backend {
   CpuBackend(const StripLoops& loops, std::string name) : loops_(loops), name_(std::move(name)) {}
   [[nodiscard]] std::string_view name() const override { return name_; }
 
-  void measure(DType type, double scale, std::span<const RunPair> runs,
-               Metrics& total) const override {
-    if (!is_floating(type)) return integers_->measure(type, scale, runs, total);
+  void measure_blocks(DType type, double scale, std::span<const RunPair> runs, Metrics& counts,
+                      std::vector<Sums>& blocks) const override {
+    if (!is_floating(type)) return integers_->measure_blocks(type, scale, runs, counts, blocks);
     visit_dtype(type, [&](auto sample) {
       using T = decltype(sample);
       if constexpr (!std::is_integral_v<T>) {
-        StripWalk<T> walk(loops_, scale, total);
-        walk_blocks(runs, total,
+        StripWalk<T> walk(loops_, scale, counts);
+        walk_blocks(runs, blocks,
                     [&](const RunPair& run, std::uint64_t begin, std::uint64_t count,
                         OpenBlock& block) { walk.add(run, begin, count, block); });
       }

@@ -9,15 +9,15 @@ class ScalarBackend final : public Backend {
  public:
   [[nodiscard]] std::string_view name() const override { return "scalar"; }
 
-  void measure(DType type, double scale, std::span<const RunPair> runs,
-               Metrics& total) const override {
+  void measure_blocks(DType type, double scale, std::span<const RunPair> runs, Metrics& counts,
+                      std::vector<Sums>& blocks) const override {
     visit_dtype(type, [&](auto sample) {
       using T = Storage<decltype(sample)>;
       const Accumulate<T> functor{scale};
       walk_blocks(
-          runs, total,
+          runs, blocks,
           [&](const RunPair& run, std::uint64_t begin, std::uint64_t count, OpenBlock& block) {
-            add_one_by_one<T>(functor, run, begin, count, block, total);
+            add_one_by_one<T>(functor, run, begin, count, block, counts);
           });
     });
   }

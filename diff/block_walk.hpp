@@ -42,14 +42,14 @@ void add_one_by_one(const Accumulate<T>& functor, const RunPair& run, std::uint6
   for (std::size_t lane = 0; lane < kLanes; ++lane) block.sums.put(lane, lanes[lane]);
 }
 
-// add(run, begin, count, block) for every stretch of a run within one block.
+// add(run, begin, count, block) for every stretch of a run within one block; appends their sums.
 template <class Add>
-void walk_blocks(std::span<const RunPair> runs, Metrics& total, Add add) {
+void walk_blocks(std::span<const RunPair> runs, std::vector<Sums>& blocks, Add add) {
   OpenBlock block;
   const auto end_block = [&] {
     Sums lanes[kLanes];
     for (std::size_t lane = 0; lane < kLanes; ++lane) lanes[lane] = block.sums.take(lane);
-    ttrace::add(total.sums, fold_lanes(lanes));
+    blocks.push_back(fold_lanes(lanes));
     block = OpenBlock{};
   };
   for (const RunPair& run : runs) {

@@ -56,7 +56,7 @@ LaterIteration look_at(const Trace& reference, const Trace& candidate, const Bac
   prepare(prepared, reference, candidate, iteration, options.rules, options.filter);
   const Limits limits = options.limits(prepared.alignment, *prepared.flow);
   const Seeds seeds = find_seeds(prepared.alignment, reference, candidate, limits, backend);
-  const auto measured = measure_all(prepared.alignment, seeds, backend, {});
+  const auto measured = measure_all(prepared.alignment, seeds, backend, {options.trust_hash, {}});
   for (std::size_t i = 0; i < measured.size(); ++i) {
     const Sums& sums = measured[i].total.sums;
     if (!(sums.reference_squares > 0)) continue;
@@ -132,7 +132,7 @@ Report compare_iteration(const Trace& reference, const Trace& candidate, const B
   const Limits limits = options.limits(alignment, *prepared.flow);
   const Seeds seeds = find_seeds(alignment, reference, candidate, limits, backend);
   const std::vector<PairMetrics> measured =
-      measure_all(alignment, seeds, backend, options.progress);
+      measure_all(alignment, seeds, backend, {options.trust_hash, options.progress});
   refuse_drift(alignment, measured, limits, candidate);
   NoiseTensors noise;
   const JudgeInput judged{&prepared.reference,

@@ -20,6 +20,7 @@ struct CompareOptions {
   std::string filter;                     // glob of keys, "" = all
   std::vector<LayoutRule> rules;
   std::function<Limits(const Alignment&, const Flow&)> limits;
+  bool trust_hash = true;        // false: what has equal hashes is read all the same
   bool every_iteration = false;  // judge all that both have, not only the first
   const Trace* high = nullptr;  // a replay of the candidate in higher precision: `reference` is one
   std::vector<const Trace*> noise;  // perturbed runs of the reference's program

@@ -205,7 +205,7 @@ TTRACE_HD inline std::uint32_t fold_bucket(const Share& share, const std::uint32
   return count;
 }
 
-inline void add_record(Metrics& total, const TileRecord& record) {
+inline Metrics metrics_of(const TileRecord& record) {
   const Share& share = record.share;
   Metrics tile;
   tile.sums = share.sums;
@@ -222,7 +222,11 @@ inline void add_record(Metrics& total, const TileRecord& record) {
   tile.first_unequal = share.first_unequal;
   tile.worst = share.worst;
   for (int bucket = 0; bucket < kUlpBuckets; ++bucket) tile.ulp[bucket] = record.ulp[bucket];
-  merge(total, tile);
+  return tile;
+}
+
+inline void add_record(Metrics& total, const TileRecord& record) {
+  merge(total, metrics_of(record));
 }
 
 // A tile as a device measures it, thread by thread on the host.

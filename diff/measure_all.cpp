@@ -4,26 +4,27 @@
 
 #include <algorithm>
 #include <atomic>
-#include <exception>
+#include <deque>
+#include <memory>
 #include <mutex>
-#include <thread>
+#include <optional>
+
+#include "diff/in_parallel.hpp"
 
 namespace ttrace {
 namespace {
 
-// Each thread keeps a few MiB of mapped pages resident.
-constexpr unsigned kMostThreads = 4;
 // Parts of tensors that are equal need not be remembered; nor, beyond these, those of many ranks.
 constexpr std::size_t kMostShards = 1024;
 
 class Crew {
  public:
   Crew(const Alignment& alignment, const Seeds& seeds, const Backend& backend,
-       const std::function<void(std::uint64_t, std::uint64_t)>& progress)
+       const MeasuringOptions& options)
       : pairs_(alignment.pairs),
         seeds_(seeds),
         backend_(backend),
-        progress_(progress),
+        options_(options),
         results_(pairs_.size()) {
     const auto size = [this](std::size_t i) { return element_count(pairs_[i].reference->shape); };
     for (std::size_t i = 0; i < pairs_.size(); ++i) {
@@ -31,20 +32,21 @@ class Crew {
       total_ += size(i);
       order_.push_back(i);
     }
-    // The largest first: the last to end must not be a large one that began last.
+    // The largest first: its threads are the last that would have nothing else to do.
     std::stable_sort(order_.begin(), order_.end(),
                      [&](std::size_t one, std::size_t other) { return size(one) > size(other); });
   }
 
   std::vector<PairMetrics> run() {
-    const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
-    const auto count =
-        static_cast<unsigned>(std::min<std::size_t>(order_.size(), std::min(cores, kMostThreads)));
-    std::vector<std::thread> threads;
-    for (unsigned i = 1; i < count; ++i) threads.emplace_back([this] { work(); });
-    work();
-    for (std::thread& thread : threads) thread.join();
-    if (error_) std::rethrow_exception(error_);
+    const std::uint64_t tasks = std::max<std::uint64_t>(order_.size(), total_ / kWorthAThread);
+    on_threads(threads_for(tasks), [this] {
+      try {
+        for (std::optional<Task> task = take(); task; task = take()) do_task(*task);
+      } catch (...) {
+        failed_ = true;
+        throw;
+      }
+    });
     for (std::size_t i = 0; i < pairs_.size(); ++i) {
       if (pairs_[i].same_as != kNoPair) results_[i] = results_[pairs_[i].same_as];
     }
@@ -52,53 +54,93 @@ class Crew {
   }
 
  private:
-  void work() {
-    try {
-      for (std::size_t at = next_++; at < order_.size() && !failed_; at = next_++) {
-        measure_one(order_[at]);
+  static constexpr std::uint64_t kWorthAThread = std::uint64_t{1} << 20;  // elements
+
+  // A pair at work.
+  struct Job {
+    Job(std::size_t pair_in, Measurement measurement_in)
+        : pair(pair_in), measurement(std::move(measurement_in)), left(measurement.stretches()) {}
+    std::size_t pair;
+    Measurement measurement;
+    std::size_t next = 0;  // stretch that nobody has taken; guarded
+    std::atomic<std::size_t> left;
+  };
+  struct Task {
+    std::shared_ptr<Job> job;
+    std::size_t stretch;
+  };
+
+  // Stretches of pairs that were begun first, so that few are open.
+  std::optional<Task> take() {
+    while (!failed_) {
+      std::size_t pair = 0;
+      {
+        const std::lock_guard lock(mutex_);
+        if (!open_.empty()) {
+          Task task{open_.front(), open_.front()->next++};
+          if (open_.front()->next == open_.front()->measurement.stretches()) open_.pop_front();
+          return task;
+        }
+        if (next_ == order_.size()) return std::nullopt;
+        pair = order_[next_++];
       }
-    } catch (...) {
+      const auto job = std::make_shared<Job>(pair, begin(pairs_[pair]));
+      if (job->left == 0) {
+        finish(*job);
+        continue;
+      }
       const std::lock_guard lock(mutex_);
-      if (!error_) error_ = std::current_exception();
-      failed_ = true;
+      job->next = 1;
+      if (job->left > 1) open_.push_back(job);
+      return Task{job, 0};
     }
+    return std::nullopt;
   }
 
-  void measure_one(std::size_t i) {
-    const Pair& pair = pairs_[i];
-    PairMetrics& result = results_[i];
-    result = measure(*pair.reference, *pair.candidate, backend_,
-                     {.scale = scale_for(pair.key, seeds_), .sample = 0});
+  [[nodiscard]] Measurement begin(const Pair& pair) const {
+    return {*pair.reference,
+            *pair.candidate,
+            backend_,
+            {.scale = scale_for(pair.key, seeds_), .sample = 0, .trust_hash = options_.trust_hash}};
+  }
+
+  void do_task(const Task& task) {
+    task.job->measurement.measure(task.stretch);
+    if (--task.job->left == 0) finish(*task.job);
+  }
+
+  void finish(Job& job) {
+    PairMetrics& result = results_[job.pair];
+    result = job.measurement.finish();
     const bool odd = !result.shards.empty() && result.shards.back().odd_copy;
     const bool equal = result.total.unequal == 0 && !odd;
     if (equal || result.shards.size() > kMostShards) result.shards.clear();
     result.shards.shrink_to_fit();
-    if (!progress_) return;
+    if (!options_.progress) return;
     const std::lock_guard lock(mutex_);
-    done_ += element_count(pair.reference->shape);
-    progress_(done_, total_);
+    done_ += element_count(pairs_[job.pair].reference->shape);
+    options_.progress(done_, total_);
   }
 
   const std::vector<Pair>& pairs_;
   const Seeds& seeds_;
   const Backend& backend_;
-  const std::function<void(std::uint64_t, std::uint64_t)>& progress_;
+  const MeasuringOptions& options_;
   std::vector<PairMetrics> results_;
   std::vector<std::size_t> order_;
-  std::atomic<std::size_t> next_{0};  // of order_
   std::atomic<bool> failed_{false};
   std::uint64_t total_ = 0;
+  std::mutex mutex_;                       // of what follows
+  std::deque<std::shared_ptr<Job>> open_;  // with stretches that nobody has taken
+  std::size_t next_ = 0;                   // of order_
   std::uint64_t done_ = 0;
-  std::exception_ptr error_;
-  std::mutex mutex_;
 };
 
 }  // namespace
 
-std::vector<PairMetrics> measure_all(
-    const Alignment& alignment, const Seeds& seeds, const Backend& backend,
-    const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
-  return Crew(alignment, seeds, backend, progress).run();
+std::vector<PairMetrics> measure_all(const Alignment& alignment, const Seeds& seeds,
+                                     const Backend& backend, const MeasuringOptions& options) {
+  return Crew(alignment, seeds, backend, options).run();
 }
 
 }  // namespace ttrace

@@ -42,6 +42,19 @@ Runs::Runs(const Shape& count, const View& reference, const View& candidate, con
     outer_.pop_back();
   }
   index_.assign(outer_.size(), 0);
+  first_ = at_;
+}
+
+void Runs::seek(std::uint64_t run) {
+  at_ = first_;
+  for (std::size_t dim = outer_.size(); dim-- > 0;) {
+    const Dimension& step = outer_[dim];
+    index_[dim] = run % step.count;
+    run /= step.count;
+    at_.reference += index_[dim] * step.reference;
+    at_.candidate += index_[dim] * step.candidate;
+    at_.logical += index_[dim] * step.logical;
+  }
 }
 
 bool Runs::next(Overlap& run) {

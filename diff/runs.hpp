@@ -29,10 +29,14 @@ struct Overlap {
 };
 
 // Steps through the runs of a box, in row-major order:  Runs runs(...); while (runs.next(run)) ...
+// All have the same length.
 class Runs {
  public:
   Runs(const Shape& count, const View& reference, const View& candidate, const View& logical);
   [[nodiscard]] bool next(Overlap& run);
+  [[nodiscard]] std::uint64_t length() const { return at_.count; }
+  // The next is number `run`, which there must be.
+  void seek(std::uint64_t run);
 
  private:
   struct Dimension {
@@ -40,7 +44,7 @@ class Runs {
   };
   std::vector<Dimension> outer_;
   std::vector<std::uint64_t> index_;
-  Overlap at_;
+  Overlap first_, at_;
   bool more_ = true;
 };
 

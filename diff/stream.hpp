@@ -7,7 +7,7 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <memory>
 #include <vector>
 
 #include "diff/backend.hpp"
@@ -43,6 +43,25 @@ struct PairMetrics {
 struct MeasureOptions {
   double scale = 1;          // multiplies the candidate
   std::uint64_t sample = 0;  // elements of each part that are looked at; 0: all
+  bool trust_hash = true;    // false: shards with equal hashes are read all the same
+};
+
+// A comparison in stretches that several threads can share; results do not depend on who measures
+// which.
+class Measurement {
+ public:
+  Measurement(const LogicalTensor& reference, const LogicalTensor& candidate,
+              const Backend& backend, const MeasureOptions& options);
+  ~Measurement();
+  Measurement(Measurement&&) noexcept;
+
+  [[nodiscard]] std::size_t stretches() const;
+  void measure(std::size_t stretch);   // once each
+  [[nodiscard]] PairMetrics finish();  // once, after all
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
 // The tensors have the same shape and types of the same class.

@@ -17,15 +17,17 @@ std::size_t round_up(std::size_t bytes) {
 
 // Whole blocks, so that tiles end where they would without slots.
 std::uint64_t most_elements(std::size_t size) {
-  const std::size_t room = (kSlotBytes - kSlotRuns * sizeof(PackedRun) - 2 * kLoadBytes) / 2;
+  const std::size_t table = (kSlotRuns + kBlockElements) * sizeof(PackedRun);
+  const std::size_t room = (kSlotBytes - table - 2 * kLoadBytes) / 2;
   return room / size / kBlockElements * kBlockElements;
 }
 
-// One call of measure(): fills slots in turn and adds up their records in the same order.
+// One call of measure_blocks(): fills slots in turn and takes their records in the same order.
 class Transfer {
  public:
-  Transfer(TileDevice& device, DType type, double scale, std::uint64_t elements, Metrics& total)
-      : device_(device), size_(size_of(type)), left_(elements), total_(total) {
+  Transfer(TileDevice& device, DType type, double scale, std::uint64_t elements, Metrics& counts,
+           std::vector<Sums>& blocks)
+      : device_(device), size_(size_of(type)), left_(elements), counts_(counts), blocks_(blocks) {
     contents_.type = type;
     contents_.scale = scale;
   }
@@ -33,10 +35,13 @@ class Transfer {
   void add(const RunPair& run) {
     for (std::uint64_t done = 0; done < run.count;) {
       if (contents_.count == 0) open();
-      const std::uint64_t count = std::min(run.count - done, planned_ - contents_.count);
+      const std::uint64_t room = planned_ - contents_.count;
+      const std::uint64_t block = kBlockElements - contents_.count % kBlockElements;
+      const bool many = runs_.size() >= kSlotRuns;  // then up to the end of the block only
+      const std::uint64_t count = std::min(run.count - done, many ? std::min(room, block) : room);
       pack(run, done, count);
       done += count;
-      if (contents_.count == planned_ || runs_.size() == kSlotRuns) send();
+      if (contents_.count == planned_ || at_last_run()) send();
     }
   }
 
@@ -49,6 +54,11 @@ class Transfer {
   }
 
  private:
+  // The table is full: the slot ends with the block, as a tile is a block.
+  [[nodiscard]] bool at_last_run() const {
+    return runs_.size() >= kSlotRuns && contents_.count % kBlockElements == 0;
+  }
+
   void open() {
     collect();
     slot_ = device_.slot(next_);
@@ -79,13 +89,18 @@ class Transfer {
   // What the slot that comes next was sent with before.
   void collect() {
     if (!std::exchange(busy_[next_], false)) return;
-    for (const TileRecord& record : device_.wait(next_)) add_record(total_, record);
+    for (const TileRecord& record : device_.wait(next_)) {
+      const Metrics tile = metrics_of(record);
+      merge_counts(counts_, tile);
+      blocks_.push_back(tile.sums);
+    }
   }
 
   TileDevice& device_;
   std::size_t size_;
   std::uint64_t left_;  // elements that were not sent
-  Metrics& total_;
+  Metrics& counts_;
+  std::vector<Sums>& blocks_;
   SlotContents contents_;
   std::vector<PackedRun> runs_;
   std::array<bool, kSlots> busy_{};
@@ -99,12 +114,12 @@ class TileBackend final : public Backend {
   explicit TileBackend(std::unique_ptr<TileDevice> device) : device_(std::move(device)) {}
   [[nodiscard]] std::string_view name() const override { return device_->name(); }
 
-  void measure(DType type, double scale, std::span<const RunPair> runs,
-               Metrics& total) const override {
+  void measure_blocks(DType type, double scale, std::span<const RunPair> runs, Metrics& counts,
+                      std::vector<Sums>& blocks) const override {
     const std::lock_guard lock(mutex_);
     std::uint64_t elements = 0;
     for (const RunPair& run : runs) elements += run.count;
-    Transfer transfer(*device_, type, scale, elements, total);
+    Transfer transfer(*device_, type, scale, elements, counts, blocks);
     for (const RunPair& run : runs) transfer.add(run);
     transfer.finish();
   }

@@ -17,7 +17,7 @@ namespace ttrace {
 
 inline constexpr unsigned kSlots = 3;
 inline constexpr std::size_t kSlotBytes = std::size_t{64} << 20;
-inline constexpr std::size_t kSlotRuns = std::size_t{1} << 16;
+inline constexpr std::size_t kSlotRuns = std::size_t{1} << 16;  // and those of one block
 
 // What a slot holds, from its first byte: the reference's elements, the candidate's at
 // `candidate_at`, the runs at `runs_at`. Both are multiples of kLoadBytes.

@@ -51,6 +51,7 @@ struct Options {
   std::string backend = "auto";
   std::string color = "auto";
   bool no_mmap = false;
+  bool trust_hash = true;
   bool quiet = false;
   bool verbose = false;
 };
@@ -94,6 +95,8 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--backend", options.backend, "auto, cpu or cuda (auto)")->type_name("NAME");
   app.add_option("--color", options.color, "auto, always or never (auto)")->type_name("WHEN");
   app.add_flag("--no-mmap", options.no_mmap, "read HDF5 files instead of mapping them");
+  app.add_flag("--trust-hash,!--no-trust-hash", options.trust_hash,
+               "take shards of traces with equal hashes for equal, unread (default); or read all");
   app.add_flag("-q,--quiet", options.quiet, "print nothing, only return the exit code");
   app.add_flag("-v,--verbose", options.verbose, "print every tensor and every layout");
 }
@@ -161,6 +164,7 @@ Report run_comparison(const Options& options) {
   compare_options.high = traces.high ? &*traces.high : nullptr;
   compare_options.iteration = options.iteration;
   compare_options.filter = options.filter;
+  compare_options.trust_hash = options.trust_hash;
   compare_options.rules = rules_for(options.layout, {&traces.candidate, &traces.reference});
   compare_options.limits = [&](const Alignment& alignment, const Flow& flow) {
     if (options.relative) return bound_limits(alignment, flow, options.relative);
@@ -190,11 +194,12 @@ Result diff_traces(const Options& options, const TextOptions& style) {
 }
 
 Result diff_files(const Options& options, const TextOptions& style) {
-  const std::array<std::pair<const char*, bool>, 5> for_traces = {
+  const std::array<std::pair<const char*, bool>, 6> for_traces = {
       {{"--high", !options.high.empty()},
        {"--limits", !options.limits.empty()},
        {"--bound", !options.bound.empty()},
        {"--layout", !options.layout.empty()},
+       {"--no-trust-hash", !options.trust_hash},
        {"--iteration", options.iteration.has_value()}}};
   for (const auto& [name, given] : for_traces) {
     if (given) throw Trouble(name, options.reference, "is for traces, not for HDF5 files");
