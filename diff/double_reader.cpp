@@ -39,6 +39,19 @@ DoubleReader::DoubleReader(const LogicalTensor& tensor) : tensor_(&tensor) {
   }
 }
 
+StoredValues DoubleReader::stored(const Box& box) const {
+  const DType type = tensor_->dtype;
+  if (!addends_.empty() || !is_floating(type)) {
+    read(box, doubles_);
+    return {DType::float64, reinterpret_cast<const std::byte*>(doubles_.data())};
+  }
+  view_ = view_box(*tensor_, box);
+  if (view_.data() != nullptr) return {type, view_.data()};
+  bytes_.resize(volume(box) * size_of(type));
+  read_box(*tensor_, box, bytes_.data());
+  return {type, bytes_.data()};
+}
+
 void DoubleReader::read(const Box& box, std::vector<double>& out) const {
   const std::uint64_t count = volume(box);
   const DType type = tensor_->dtype;

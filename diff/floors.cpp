@@ -130,7 +130,11 @@ const LogicalTensor* Floors::input_of(const Key& call) const {
 // gradients of weights do not cancel, so their norms against the size of their terms tell by how
 // much. Above 1 they only tell that terms add up.
 double Floors::unit() {
-  if (unit_) return *unit_;
+  std::call_once(unit_known_, [this] { unit_ = find_unit(); });
+  return unit_;
+}
+
+double Floors::find_unit() {
   std::vector<std::size_t> weights;
   for (std::size_t i = 0; i < alignment_.pairs.size(); ++i) {
     const Pair& pair = alignment_.pairs[i];
@@ -145,13 +149,10 @@ double Floors::unit() {
     const auto terms = terms_of(alignment_.pairs[weights[i]].key, Size::own);
     if (terms && *terms > 0) ratios.push_back(norm_of(measured_[weights[i]]) / *terms);
   }
-  unit_ = 1;
-  if (!ratios.empty()) {
-    const auto middle = ratios.begin() + static_cast<std::ptrdiff_t>(ratios.size() / 2);
-    std::nth_element(ratios.begin(), middle, ratios.end());
-    unit_ = std::min(1.0, *middle);
-  }
-  return *unit_;
+  if (ratios.empty()) return 1;
+  const auto middle = ratios.begin() + static_cast<std::ptrdiff_t>(ratios.size() / 2);
+  std::nth_element(ratios.begin(), middle, ratios.end());
+  return std::min(1.0, *middle);
 }
 
 }  // namespace ttrace

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,6 +27,7 @@ class Floors {
   // Reads the reference's inputs and gradients of the module, so ask only when it may matter.
   [[nodiscard]] double of(std::size_t pair);
   // Epsilon times the size of the terms of a parameter's gradient; 0 when they are not known.
+  // May be asked from several threads.
   [[nodiscard]] double rounding(std::size_t pair);
 
  private:
@@ -39,6 +41,7 @@ class Floors {
   [[nodiscard]] double largest_sibling(const Key& gradient) const;  // RMS; 0: there is none
   [[nodiscard]] const LogicalTensor* input_of(const Key& call) const;
   [[nodiscard]] double unit();
+  [[nodiscard]] double find_unit();
 
   const Side& reference_;
   const Alignment& alignment_;
@@ -46,7 +49,8 @@ class Floors {
   const std::vector<PairMetrics>& measured_;
   // Largest RMS of the gradients of a module's children and of its own, by module and micro-batch.
   std::map<std::pair<std::string, std::int32_t>, double> siblings_;
-  std::optional<double> unit_;
+  std::once_flag unit_known_;
+  double unit_ = 1;
 };
 
 }  // namespace ttrace

@@ -33,6 +33,7 @@ Judge::Judge(const JudgeInput& input)
 }
 
 std::vector<Outcome> Judge::run() {
+  prepare_noise();
   // Reduced gradients first: what is made of them is judged by how their limits came out.
   for (const Turn turn : {Turn::first, Turn::of_gradients, Turn::norms}) {
     for (std::size_t i = 0; i < outcomes_.size(); ++i) {

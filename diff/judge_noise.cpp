@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <utility>
 
 #include "diff/double_reader.hpp"
+#include "diff/in_parallel.hpp"
 #include "diff/judging.hpp"
 #include "diff/tiles.hpp"
 
@@ -32,11 +34,31 @@ LogicalTensors tensors_like(const Trace& trace, std::int64_t iteration,
   return place_all(groups, declared_layouts(groups, {}));
 }
 
-bool Judge::judge_noise(std::size_t i) {
-  if (noise_ == nullptr) return false;
+void Judge::prepare_noise() {
+  if (noise_ == nullptr) return;
+  statistics_.resize(outcomes_.size());
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < outcomes_.size(); ++i) {
+    const PairMetrics& metrics = measured_[i];
+    const bool valued = metrics.evidence == Evidence::read || metrics.evidence == Evidence::hash;
+    if (alignment_.pairs[i].same_as == kNoPair && valued && metrics.total.nonfinite_mismatch == 0 &&
+        limits_.tensors[i].rule == Rule::relative) {
+      order.push_back(i);
+    }
+  }
+  // The largest first: the last to end must not be a large one that began last.
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t one, std::size_t other) {
+    return measured_[one].total.count > measured_[other].total.count;
+  });
+  in_parallel(order.size(),
+              [&](std::size_t at) { statistics_[order[at]] = statistics_of(order[at]); });
+}
+
+// nullopt: there is no noise to judge it by.
+std::optional<StatisticsResult> Judge::statistics_of(std::size_t i) {
   const Pair& pair = alignment_.pairs[i];
   StatisticsInput input;
-  if (!noise_of(pair, input)) return false;
+  if (!noise_of(pair, input)) return std::nullopt;
   if (pair.key.phase == Phase::grad) input.floor = kTermRounding * floors_.rounding(i);
   StatisticsResult result = statistics(input, noise_->limits);
   if (!result.equal && input.tensor == TensorClass::softmax_backward) {
@@ -44,11 +66,17 @@ bool Judge::judge_noise(std::size_t i) {
     input.extra = delta ? &*delta : nullptr;
     if (delta) result = statistics(input, noise_->limits);
   }
+  return result;
+}
+
+bool Judge::judge_noise(std::size_t i) {
+  if (noise_ == nullptr || !statistics_[i]) return false;
+  const StatisticsResult result = *std::exchange(statistics_[i], std::nullopt);
   const Statistic& worst = result.worst();
   Outcome& outcome = outcomes_[i];
   outcome.error = result.error;
   outcome.limit = result.resolution.norm;
-  outcome.rounding = result.all.front().limit * input.gain * result.relative_noise;
+  outcome.rounding = result.rounding;
   outcome.score = result.equal ? 0 : worst.score();
   outcome.statistic = std::string(name_of(worst.kind));
   outcome.resolution = result.resolution;

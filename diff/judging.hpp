@@ -4,6 +4,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -62,6 +63,9 @@ class Judge {
 
   // ---- judge_noise.cpp: against measured noise. False, and nothing done, where there is none ----
   bool judge_noise(std::size_t i);
+  // What judge_noise will ask for, all at once, by several threads.
+  void prepare_noise();
+  [[nodiscard]] std::optional<StatisticsResult> statistics_of(std::size_t i);
   [[nodiscard]] bool noise_of(const Pair& pair, StatisticsInput& input) const;
   [[nodiscard]] TensorClass class_of(const Key& key) const;
   [[nodiscard]] double gain_of(const Pair& pair) const;
@@ -86,6 +90,7 @@ class Judge {
   Floors floors_;
   Attention attention_;
   std::vector<Outcome> outcomes_;
+  std::vector<std::optional<StatisticsResult>> statistics_;
   std::map<Key, std::size_t> index_;
 };
 

@@ -62,6 +62,7 @@ class Judgement {
     }
     resolve(std::max(unit_of_noise, kLeastNoise));
     decide();
+    result_.rounding = result_.all.front().limit * input_.gain * nu_;
     return std::move(result_);
   }
 

@@ -84,6 +84,7 @@ struct StatisticsResult {
   Resolution resolution;
   double sigma = 0;
   double relative_noise = 0;   // nu
+  double rounding = 0;         // the largest error that rounding explains
   double error = 0;            // |d| / |x| (absolute where x is zero)
   double factor = 1;           // by which the candidate is the reference, the noise's own taken out
   double factor_error = 0;     // standard error of `factor`

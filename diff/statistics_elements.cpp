@@ -53,7 +53,7 @@ class ElementSearch {
       const std::uint64_t row = flat / sums_.matrix.width / sums_.row_groups.each;
       unit.row = rms(sums_.rows.x2[row], sums_.rows.counts[row]) / level_.rms;
     }
-    const ElementMaxima maxima = element_maxima(run, unit);
+    const ElementMaxima maxima = loops_.element_maxima(run, unit);
     worst_.noise = std::max(worst_.noise, maxima.noise);
     if (maxima.error <= worst_.error) return;
     worst_.error = maxima.error;
@@ -94,6 +94,7 @@ class ElementSearch {
 
   const TensorSums& sums_;
   const Level& level_;
+  const NoiseLoops& loops_ = *noise_loops().front();
   bool zero_rows_;
   ElementUnit unit_;
   std::vector<double> columns_, expanded_;
@@ -107,7 +108,7 @@ class ElementSearch {
 
 WorstElement find_worst_element(const StatisticsInput& input, const TensorSums& sums,
                                 const Level& level) {
-  TileReader reader(input);
+  TileReader reader(input, [](const Box&) { return true; });
   ElementSearch search(input, sums, level);
   NoiseTile tile;
   while (reader.next(tile)) search.add(tile);

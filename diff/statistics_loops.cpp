@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See statistics_loops.hpp. Compiled with all optimisations.
+// See statistics_loops.hpp. What the loops of each instruction set must agree with, and what is not
+// worth one of its own. Compiled with all optimisations.
 #include "diff/statistics_loops.hpp"
 
 #include <cmath>
@@ -7,21 +8,10 @@
 namespace ttrace {
 namespace {
 
-constexpr std::size_t kLanes = 8;
-
 struct Lanes {
   double values[kLanes] = {};
-
-  [[nodiscard]] double sum() const {
-    double total = 0;
-    for (const double value : values) total += value;
-    return total;
-  }
-  [[nodiscard]] double maximum() const {
-    double most = 0;
-    for (const double value : values) most = value > most ? value : most;
-    return most;
-  }
+  [[nodiscard]] double sum() const { return sum_lanes(values); }
+  [[nodiscard]] double maximum() const { return largest_lane(values); }
 };
 
 // use(i, lane) for all i < count.
@@ -34,20 +24,28 @@ inline void in_lanes(std::size_t count, Use use) {
   for (std::size_t lane = 0; i < count; ++i, ++lane) use(i, lane);
 }
 
-inline double inverse_unit(const NoiseRun& run, const ElementUnit& unit, std::size_t i) {
-  return 1 / (unit.epsilon * (std::fabs(run.x[i]) + unit.row * unit.columns[i]) + unit.base);
+ErrorNotes subtract(const Values& reference, const Values& candidate, double scale,
+                    std::size_t count, double* x, double* d) {
+  ErrorNotes notes;
+  for (std::size_t i = 0; i < count; ++i) {
+    x[i] = reference[i];
+    d[i] = candidate[i] * scale - x[i];
+    if (!std::isfinite(d[i])) notes.finite = false;
+    if (d[i] != 0) notes.nonzero = true;
+  }
+  return notes;
 }
 
-}  // namespace
-
-void NoiseSums::add(const NoiseSums& other) {
-  x2 += other.x2;
-  d2 += other.d2;
-  n2 += other.n2;
-  dx += other.dx;
-  nx += other.nx;
-  dx2 += other.dx2;
-  nx2 += other.nx2;
+NoiseNotes add_noise(const Values& noise, const double* x, std::size_t count, bool first, double* n,
+                     double* squares) {
+  NoiseNotes notes;
+  for (std::size_t i = 0; i < count; ++i) {
+    n[i] = noise[i] - x[i];
+    if (!std::isfinite(n[i])) notes.finite = false;
+    squares[i] = first ? n[i] * n[i] : squares[i] + n[i] * n[i];
+    notes.largest = squares[i] > notes.largest ? squares[i] : notes.largest;
+  }
+  return notes;
 }
 
 NoiseSums sum_run(const NoiseRun& run) {
@@ -84,12 +82,53 @@ void add_columns(const NoiseRun& run, const ColumnArrays& columns) {
   }
 }
 
-void subtract(double* __restrict values, const double* __restrict x, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) values[i] -= x[i];
+NoiseSums add_run(const NoiseRun& run, const ColumnArrays* columns) {
+  if (columns != nullptr) add_columns(run, *columns);
+  return sum_run(run);
 }
 
-void add_squares(const double* __restrict values, double* __restrict squares, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) squares[i] += values[i] * values[i];
+void add_products(const double* left, const double* right, std::size_t count, std::size_t first,
+                  double* lanes) {
+  for (std::size_t i = 0; i < count; ++i) lanes[(first + i) % kLanes] += left[i] * right[i];
+}
+
+ElementMaxima element_maxima(const NoiseRun& run, const ElementUnit& unit) {
+  Lanes error, noise;
+  in_lanes(run.count, [&](std::size_t i, std::size_t lane) {
+    const double inverse = inverse_unit(run, unit, i);
+    const double scaled = std::fabs(run.d[i]) * inverse;
+    const double square = (run.squares[i] + unit.even) * inverse * inverse;
+    error.values[lane] = scaled > error.values[lane] ? scaled : error.values[lane];
+    noise.values[lane] = square > noise.values[lane] ? square : noise.values[lane];
+  });
+  return {error.maximum(), noise.maximum()};
+}
+
+}  // namespace
+
+const NoiseLoops kScalarNoiseLoops{"scalar", subtract,     add_noise,
+                                   add_run,  add_products, element_maxima};
+
+void NoiseSums::add(const NoiseSums& other) {
+  x2 += other.x2;
+  d2 += other.d2;
+  n2 += other.n2;
+  dx += other.dx;
+  nx += other.nx;
+  dx2 += other.dx2;
+  nx2 += other.nx2;
+}
+
+double sum_lanes(const double* lanes) {
+  double total = 0;
+  for (int lane = 0; lane < kLanes; ++lane) total += lanes[lane];
+  return total;
+}
+
+double largest_lane(const double* lanes) {
+  double most = 0;
+  for (int lane = 0; lane < kLanes; ++lane) most = lanes[lane] > most ? lanes[lane] : most;
+  return most;
 }
 
 void divide(double* values, double divisor, std::size_t count) {
@@ -117,23 +156,8 @@ bool any_nonzero(const double* values, std::size_t count) {
   return false;
 }
 
-bool all_finite(const double* values, std::size_t count) {
-  // 0 * value is NaN for what is not finite, and 0 for the rest.
-  Lanes sum;
-  in_lanes(count, [&](std::size_t i, std::size_t lane) { sum.values[lane] += 0 * values[i]; });
-  return sum.sum() == 0;
-}
-
-ElementMaxima element_maxima(const NoiseRun& run, const ElementUnit& unit) {
-  Lanes error, noise;
-  in_lanes(run.count, [&](std::size_t i, std::size_t lane) {
-    const double inverse = inverse_unit(run, unit, i);
-    const double scaled = std::fabs(run.d[i]) * inverse;
-    const double square = (run.squares[i] + unit.even) * inverse * inverse;
-    error.values[lane] = scaled > error.values[lane] ? scaled : error.values[lane];
-    noise.values[lane] = square > noise.values[lane] ? square : noise.values[lane];
-  });
-  return {error.maximum(), noise.maximum()};
+double inverse_unit(const NoiseRun& run, const ElementUnit& unit, std::size_t i) {
+  return 1 / (unit.epsilon * (std::fabs(run.x[i]) + unit.row * unit.columns[i]) + unit.base);
 }
 
 std::size_t find_error(const NoiseRun& run, const ElementUnit& unit, double error) {

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops over elements of the statistics (statistics.hpp): plain arrays of doubles in, sums and
-// maxima out. Element i adds to lane i % 8, lanes fold in order, so a result depends on the values
-// alone, and compilers can use vectors.
+// The loops over elements of the statistics (statistics.hpp): arrays in, sums and maxima out.
+// Element i adds to lane i % 8, lanes fold in order, every product is rounded by itself, so a
+// result depends on the values alone. The loops are compiled once for each instruction set
+// (noise_loops.cpp); all give the same bits as the plain ones here.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
+
+#include "diff/metrics.hpp"
 
 namespace ttrace {
 
@@ -35,8 +39,6 @@ struct NoiseSums {
   void add(const NoiseSums& other);
 };
 
-[[nodiscard]] NoiseSums sum_run(const NoiseRun& run);
-
 // Sums down the columns; each pointer at the run's first column.
 struct ColumnArrays {
   double* x2;
@@ -46,16 +48,25 @@ struct ColumnArrays {
   double* n;
   double* nn;  // sum n^2 of the signed noise
 };
-void add_columns(const NoiseRun& run, const ColumnArrays& columns);
 
-void subtract(double* values, const double* x, std::size_t count);  // values -= x
-void add_squares(const double* values, double* squares, std::size_t count);
-void divide(double* values, double divisor, std::size_t count);
+// Values as they are stored: one of the two pointers.
+struct Values {
+  const float* floats = nullptr;
+  const double* doubles = nullptr;
 
-[[nodiscard]] double dot(const double* left, const double* right, std::size_t count);
-[[nodiscard]] double largest(const double* values, std::size_t count);  // of values >= 0
-[[nodiscard]] bool any_nonzero(const double* values, std::size_t count);
-[[nodiscard]] bool all_finite(const double* values, std::size_t count);
+  double operator[](std::size_t i) const {
+    return floats != nullptr ? static_cast<double>(floats[i]) : doubles[i];
+  }
+};
+
+struct ErrorNotes {
+  bool finite = true;  // else the arrays say nothing
+  bool nonzero = false;
+};
+struct NoiseNotes {
+  bool finite = true;  // else the arrays say nothing
+  double largest = 0;  // of `squares`
+};
 
 // The unit of an element: eps (|x_i| + r_i c_j / t + 0.1 t) + sigma / sqrt(N), with r_i, c_j and t
 // the RMS of its row, of its column and of all. Rounding is relative to the element, but its terms
@@ -71,8 +82,37 @@ struct ElementMaxima {
   double error = 0;  // max |d| / u
   double noise = 0;  // max n^2 / u^2
 };
-// Units of 0 count as nothing; the caller knows whether there can be any.
-[[nodiscard]] ElementMaxima element_maxima(const NoiseRun& run, const ElementUnit& unit);
+
+struct NoiseLoops {
+  const char* target;  // as in strip.hpp, or "scalar"
+  // x = reference, d = candidate * scale - reference.
+  ErrorNotes (*subtract)(const Values& reference, const Values& candidate, double scale,
+                         std::size_t count, double* x, double* d);
+  // n = noise - x; squares = n^2 for the first of several noise tensors, else squares += n^2.
+  NoiseNotes (*add_noise)(const Values& noise, const double* x, std::size_t count, bool first,
+                          double* n, double* squares);
+  // The sums of the run, and what it adds to its columns where there are any.
+  NoiseSums (*add_run)(const NoiseRun& run, const ColumnArrays* columns);
+  // Adds left[i] * right[i] to lane (first + i) % 8.
+  void (*add_products)(const double* left, const double* right, std::size_t count,
+                       std::size_t first, double* lanes);
+  // Units of 0 count as nothing; the caller knows whether there can be any.
+  ElementMaxima (*element_maxima)(const NoiseRun& run, const ElementUnit& unit);
+};
+
+// Those that this processor can run, the fastest first, the plain ones last.
+[[nodiscard]] std::span<const NoiseLoops* const> noise_loops();
+extern const NoiseLoops kScalarNoiseLoops;
+
+[[nodiscard]] double sum_lanes(const double* lanes);
+[[nodiscard]] double largest_lane(const double* lanes);
+
+void divide(double* values, double divisor, std::size_t count);
+[[nodiscard]] double dot(const double* left, const double* right, std::size_t count);
+[[nodiscard]] double largest(const double* values, std::size_t count);  // of values >= 0
+[[nodiscard]] bool any_nonzero(const double* values, std::size_t count);
+
+[[nodiscard]] double inverse_unit(const NoiseRun& run, const ElementUnit& unit, std::size_t i);
 // The first element whose |d| / u is `error`.
 [[nodiscard]] std::size_t find_error(const NoiseRun& run, const ElementUnit& unit, double error);
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // See statistics_sums.hpp. A tile is cut where parts of the candidate are, into runs of neighbours
-// of one row that one rank made; a run adds once to its shard, its row and its columns.
+// of one row that one rank made; a run adds once to its shard, its row and its columns. The order
+// is that of the parts in each tile, also where it comes in pieces.
 #include "diff/statistics_sums.hpp"
 
 #include <algorithm>
+#include <array>
 
 namespace ttrace {
 namespace {
@@ -12,26 +14,69 @@ constexpr std::uint64_t kMostGroups = 65536;
 
 class Summation {
  public:
-  explicit Summation(TensorSums& sums) : sums_(sums) {}
+  Summation(TensorSums& sums, bool products)
+      : sums_(sums), loops_(*noise_loops().front()), products_(products) {
+    for (std::size_t part = 0; part < sums_.parts.size(); ++part) {
+      for (const Box& box : sums_.parts[part].boxes) boxes_.push_back({part, box, {}});
+    }
+    product_lanes_.resize(sums_.noise_products.size());
+  }
+
+  // Whether pieces add to each row and each column in the order of the whole tile: they do where
+  // all parts have the same rows of it.
+  [[nodiscard]] bool splits(const Box& tile) const {
+    const auto same_rows = [&](const PartBox& part) {
+      const std::optional<Box> common = intersection(part.box, tile);
+      if (!common || volume(*common) == 0) return true;
+      return std::equal(tile.count.begin(), tile.count.end() - 1, common->count.begin());
+    };
+    const bool own_rows = sums_.row_groups.each == 1 || boxes_.size() == 1;
+    return own_rows && std::all_of(boxes_.begin(), boxes_.end(), same_rows);
+  }
 
   void add(const NoiseTile& tile) {
     sums_.nonfinite_mismatch = sums_.nonfinite_mismatch || tile.mismatched > 0;
-    sums_.equal = sums_.equal && tile.mismatched == 0 && !any_nonzero(tile.d.data(), tile.count);
-    sums_.largest_square = std::max(sums_.largest_square, largest(tile.squares.data(), tile.count));
-    for (std::size_t i = 0; i < tile.noise.size(); ++i) {
-      sums_.noise_products[i] += dot(tile.noise[i].data(), tile.x.data(), tile.count);
+    sums_.equal = sums_.equal && tile.mismatched == 0 && !tile.any_error;
+    sums_.largest_square = std::max(sums_.largest_square, tile.largest_square);
+    if (products_) add_products(tile);
+    for (PartBox& part : boxes_) {
+      const std::optional<Box> common = intersection(part.box, tile.box);
+      if (common && volume(*common) > 0) add_box(tile, part, *common);
     }
-    for (std::size_t part = 0; part < sums_.parts.size(); ++part) {
-      for (const Box& box : sums_.parts[part].boxes) {
-        const std::optional<Box> common = intersection(box, tile.box);
-        if (common && volume(*common) > 0) add_box(tile, part, *common);
-      }
-    }
+    if (tile.last) end_tile();
   }
 
  private:
+  // A box of a part, and the sums of its runs in this tile.
+  struct PartBox {
+    std::size_t part;
+    Box box;
+    std::vector<NoiseSums> runs;
+  };
+
+  void add_products(const NoiseTile& tile) {
+    for (std::size_t i = 0; i < tile.noise.size(); ++i) {
+      std::array<double, kLanes>& lanes = product_lanes_[i];
+      loops_.add_products(tile.noise[i].data(), tile.x.data(), tile.count, tile.place % kLanes,
+                          lanes.data());
+      if (!tile.last) continue;
+      sums_.noise_products[i] += sum_lanes(lanes.data());
+      lanes = {};
+    }
+  }
+
+  void end_tile() {
+    for (PartBox& part : boxes_) {
+      for (const NoiseSums& sums : part.runs) {
+        sums_.shards[part.part].add(sums);
+        sums_.total.add(sums);
+      }
+      part.runs.clear();
+    }
+  }
+
   // Runs of the box in row-major order: `index` counts the leading dimensions like an odometer.
-  void add_box(const NoiseTile& tile, std::size_t part, const Box& box) {
+  void add_box(const NoiseTile& tile, PartBox& part, const Box& box) {
     const std::size_t lead = box.count.empty() ? 0 : box.count.size() - 1;
     const std::uint64_t length = box.count.empty() ? 1 : box.count.back();
     Shape index(box.start.begin(), box.start.begin() + static_cast<std::ptrdiff_t>(lead));
@@ -55,14 +100,15 @@ class Summation {
     return offset * tile.count.back() + box.start.back() - tile.start.back();
   }
 
-  void add_run(const NoiseTile& tile, std::size_t part, std::uint64_t offset,
-               std::uint64_t length) {
+  void add_run(const NoiseTile& tile, PartBox& part, std::uint64_t offset, std::uint64_t length) {
     const NoiseRun run = tile.run(offset, length);
-    const NoiseSums sums = sum_run(run);
+    const std::uint64_t first = (tile.first + offset) % sums_.matrix.width;
+    const bool each = !sums_.matrix.vector() && sums_.column_groups.each == 1;
+    const ColumnArrays columns = each ? columns_at(first) : ColumnArrays{};
+    const NoiseSums sums = loops_.add_run(run, each ? &columns : nullptr);
+    part.runs.push_back(sums);
     const std::uint64_t counted = length - tile.skipped_in(offset, length);
-    sums_.shards[part].add(sums);
-    sums_.shard_counts[part] += counted;
-    sums_.total.add(sums);
+    sums_.shard_counts[part.part] += counted;
     sums_.count += counted;
     if (sums_.matrix.vector()) return;
     const std::uint64_t row = (tile.first + offset) / sums_.matrix.width / sums_.row_groups.each;
@@ -70,31 +116,35 @@ class Summation {
     sums_.rows.d2[row] += sums.d2;
     sums_.rows.n2[row] += sums.n2;
     sums_.rows.counts[row] += counted;
-    add_to_columns(run, tile, offset);
+    if (!each) add_to_groups(run, first);
+    if (tile.skips) leave_out(tile, run, offset, first);
   }
 
-  void add_to_columns(const NoiseRun& run, const NoiseTile& tile, std::uint64_t offset) {
-    const std::uint64_t first = (tile.first + offset) % sums_.matrix.width;
-    const std::uint64_t each = sums_.column_groups.each;
+  [[nodiscard]] ColumnArrays columns_at(std::uint64_t group) const {
     ColumnSums& sums = sums_.columns;
-    const auto at = [&](std::uint64_t group) {
-      return ColumnArrays{sums.x2.data() + group, sums.d2.data() + group, sums.n2.data() + group,
-                          sums.d.data() + group,  sums.n.data() + group,  sums.nn.data() + group};
-    };
-    if (each == 1) {
-      add_columns(run, at(first));
-    } else {
-      for (std::size_t i = 0; i < run.count; ++i) {
-        add_columns(run.part(i, 1), at((first + i) / each));
-      }
-    }
-    if (!tile.skips) return;
+    return {sums.x2.data() + group, sums.d2.data() + group, sums.n2.data() + group,
+            sums.d.data() + group,  sums.n.data() + group,  sums.nn.data() + group};
+  }
+
+  void add_to_groups(const NoiseRun& run, std::uint64_t first) const {
     for (std::size_t i = 0; i < run.count; ++i) {
-      sums.counts[(first + i) / each] -= tile.skipped[offset + i];
+      const ColumnArrays columns = columns_at((first + i) / sums_.column_groups.each);
+      kScalarNoiseLoops.add_run(run.part(i, 1), &columns);
+    }
+  }
+
+  void leave_out(const NoiseTile& tile, const NoiseRun& run, std::uint64_t offset,
+                 std::uint64_t first) const {
+    for (std::size_t i = 0; i < run.count; ++i) {
+      sums_.columns.counts[(first + i) / sums_.column_groups.each] -= tile.skipped[offset + i];
     }
   }
 
   TensorSums& sums_;
+  const NoiseLoops& loops_;
+  bool products_;
+  std::vector<PartBox> boxes_;
+  std::vector<std::array<double, kLanes>> product_lanes_;
 };
 
 }  // namespace
@@ -136,9 +186,10 @@ TensorSums::TensorSums(const StatisticsInput& input)
 }
 
 TensorSums sum_tensors(const StatisticsInput& input) {
-  TileReader reader(input);
   TensorSums sums(input);
-  Summation summation(sums);
+  // The products say how noise tensors differ from one another.
+  Summation summation(sums, input.method == Method::envelope);
+  TileReader reader(input, [&](const Box& tile) { return summation.splits(tile); });
   NoiseTile tile;
   while (reader.next(tile)) summation.add(tile);
   return sums;

@@ -45,7 +45,7 @@ struct TensorSums {
   ColumnSums columns;
   NoiseSums total;
   std::uint64_t count = 0;             // finite elements
-  std::vector<double> noise_products;  // sum n_i x of each noise tensor
+  std::vector<double> noise_products;  // sum n_i x of each noise tensor; for an envelope
   double largest_square = 0;           // of the noise
   bool equal = true;
   bool nonfinite_mismatch = false;

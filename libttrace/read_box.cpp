@@ -5,6 +5,7 @@
 #include <array>
 #include <cstring>
 
+#include "libttrace/box_view.hpp"
 #include "libttrace/core/trouble.hpp"
 #include "libttrace/logical.hpp"
 
@@ -114,16 +115,61 @@ void require_readable(const LogicalTensor& tensor) {
   }
 }
 
+bool contains(const Box& outer, const Box& inner) {
+  for (std::size_t dim = 0; dim < outer.start.size(); ++dim) {
+    if (inner.start[dim] < outer.start[dim]) return false;
+    if (inner.start[dim] + inner.count[dim] > outer.start[dim] + outer.count[dim]) return false;
+  }
+  return true;
+}
+
+// Whether elements of such a box, at these strides, lie one after another.
+bool is_packed(const Shape& count, const Shape& strides) {
+  std::uint64_t expected = 1;
+  for (std::size_t dim = count.size(); dim-- > 0;) {
+    if (count[dim] == 1) continue;
+    if (strides[dim] != expected) return false;
+    expected *= count[dim];
+  }
+  return true;
+}
+
+void require_inside(const LogicalTensor& tensor, const Box& box) {
+  const std::optional<Box> inside =
+      intersection(box, {Shape(tensor.shape.size(), 0), tensor.shape});
+  if (inside == box) return;
+  throw Trouble("read", to_string(tensor.key), to_string(box) + " is not inside of the tensor");
+}
+
 }  // namespace
+
+BoxView view_box(const LogicalTensor& tensor, const Box& box) {
+  require_readable(tensor);
+  if (volume(box) == 0) return {};
+  require_inside(tensor, box);
+  for (const PlacedShard& placed : tensor.shards) {
+    if (placed.copy) continue;
+    for (const Piece& piece : placed.pieces) {
+      if (!contains(piece.global, box)) continue;
+      const Source source = source_of(piece, placed.shard.record->shape);
+      if (!is_packed(box.count, source.strides)) return {};
+      std::uint64_t first = source.base;
+      for (std::size_t dim = 0; dim < box.start.size(); ++dim) {
+        first += (box.start[dim] - piece.global.start[dim]) * source.strides[dim];
+      }
+      const std::size_t size = size_of(tensor.dtype);
+      const SegmentReader& segment = *placed.shard.segment;
+      const auto bytes = segment.bytes(*placed.shard.record);
+      return {segment, bytes.subspan(first * size, volume(box) * size)};
+    }
+  }
+  return {};
+}
 
 void read_box(const LogicalTensor& tensor, const Box& box, std::byte* out) {
   require_readable(tensor);
   if (volume(box) == 0) return;
-  const std::optional<Box> inside =
-      intersection(box, {Shape(tensor.shape.size(), 0), tensor.shape});
-  if (inside != box) {
-    throw Trouble("read", to_string(tensor.key), to_string(box) + " is not inside of the tensor");
-  }
+  require_inside(tensor, box);
   BoxReader reader(box, size_of(tensor.dtype), out);
   for (const PlacedShard& placed : tensor.shards) {
     if (!placed.copy) reader.read(placed);
