@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random pairs through every loop of the comparison: the functor one by one, each instruction set
-// that this processor has, and a device thread's share, run here. Aborts at the first disagreement
-// with the line that repeats it.
+// that this processor has, and a device thread's share, run here; and random arrays through those
+// of the statistics. Aborts at the first disagreement with the line that repeats it.
 //   fuzz_backends [--seconds 60] [--seed 1] | --case NUMBER
 #include <chrono>
 #include <cmath>
@@ -10,15 +10,11 @@
 #include <string>
 #include <thread>
 
+#include "test/diff/fuzz_noise.hpp"
 #include "test/diff/random_pairs.hpp"
 
 namespace ttrace {
 namespace {
-
-bool same_bits(double left, double right) {
-  if (std::isnan(left) || std::isnan(right)) return std::isnan(left) == std::isnan(right);
-  return std::memcmp(&left, &right, sizeof left) == 0;
-}
 
 // "" or the name of what is not equal.
 std::string unequal_counts(const Metrics& left, const Metrics& right) {
@@ -125,11 +121,27 @@ class Fuzzer {
     if (what.empty()) what = far_sums(device.sums, expected.sums, sizes_of_terms(pairs));
     if (!what.empty()) fail(number, pairs, "device", what);
     elements_ += pairs.count;
+    run_noise(number);
   }
   [[nodiscard]] std::uint64_t elements() const { return elements_; }
   [[nodiscard]] std::size_t loops() const { return backends_.size() + 1; }
 
  private:
+  static void run_noise(std::uint64_t number) {
+    const NoiseCase made(number);
+    const NoiseResult expected = made.run(kScalarNoiseLoops);
+    for (const NoiseLoops* loops : noise_loops()) {
+      const std::string what = NoiseCase::unequal(made.run(*loops), expected);
+      if (what.empty()) continue;
+      std::fprintf(stderr,
+                   "%s of %llu elements: %s is not what the plain loops of the statistics say\n"
+                   "repeat with: fuzz_backends --case %llu\n",
+                   what.c_str(), static_cast<unsigned long long>(made.count()), loops->target,
+                   static_cast<unsigned long long>(number));
+      std::abort();
+    }
+  }
+
   // The same backend from several threads at once, as the program uses it.
   static std::vector<Metrics> measure_in_threads(const Backend& backend, const RandomPairs& pairs,
                                                  std::size_t count) {
