@@ -151,7 +151,8 @@ class Enumerator {
       found.push_back(plain(axes, extent));
       found.back().cuts[at] = cut_of(mesh_.axes[axes[at]].name, CutKind::strided, parts);
     }
-    if (at > 0) return;
+    // Where documents are told, none is guessed.
+    if (at > 0 || !question_.documents.empty()) return;
     for (std::uint64_t parts = 2; parts <= kMaxJoined; ++parts) {
       if (inside % parts != 0 || inside / parts % (2 * size) != 0) continue;
       found.push_back(plain(axes, extent));
