@@ -56,40 +56,14 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace ttrace {
-namespace {
-
-struct Compiled {
-  std::int64_t target;
-  const NoiseLoops* loops;
-};
-constexpr Compiled kCompiled[] = {
-#if HWY_TARGETS & HWY_AVX3
-    {HWY_AVX3, &N_AVX3::kNoiseLoops},
-#endif
-#if HWY_TARGETS & HWY_AVX2
-    {HWY_AVX2, &N_AVX2::kNoiseLoops},
-#endif
-#if HWY_TARGETS & HWY_SSE4
-    {HWY_SSE4, &N_SSE4::kNoiseLoops},
-#endif
-#if HWY_TARGETS & HWY_NEON
-    {HWY_NEON, &N_NEON::kNoiseLoops},
-#endif
-    {0, nullptr},
-};
-
-}  // namespace
 
 std::span<const NoiseLoops* const> noise_loops() {
-  static const std::vector<const NoiseLoops*> usable = [] {
-    std::vector<const NoiseLoops*> loops;
-    for (const Compiled& compiled : kCompiled) {
-      if (compiled.loops != nullptr && runs_here(compiled.target)) loops.push_back(compiled.loops);
-    }
-    loops.push_back(&kScalarNoiseLoops);
-    return loops;
+  static const std::vector<const NoiseLoops*> loops = [] {
+    std::vector<const NoiseLoops*> found = usable<NoiseLoops>(TTRACE_COMPILED(kNoiseLoops));
+    found.push_back(&kScalarNoiseLoops);
+    return found;
   }();
-  return usable;
+  return loops;
 }
 
 }  // namespace ttrace

@@ -66,39 +66,10 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace ttrace {
-namespace {
-
-struct Compiled {
-  std::int64_t target;
-  const StripLoops* loops;
-};
-constexpr Compiled kCompiled[] = {
-#if HWY_TARGETS & HWY_AVX3
-    {HWY_AVX3, &N_AVX3::kLoops},
-#endif
-#if HWY_TARGETS & HWY_AVX2
-    {HWY_AVX2, &N_AVX2::kLoops},
-#endif
-#if HWY_TARGETS & HWY_SSE4
-    {HWY_SSE4, &N_SSE4::kLoops},
-#endif
-#if HWY_TARGETS & HWY_NEON
-    {HWY_NEON, &N_NEON::kLoops},
-#endif
-    {0, nullptr},
-};
-
-}  // namespace
 
 std::span<const StripLoops* const> strip_loops() {
-  static const std::vector<const StripLoops*> usable = [] {
-    std::vector<const StripLoops*> loops;
-    for (const Compiled& compiled : kCompiled) {
-      if (compiled.loops != nullptr && runs_here(compiled.target)) loops.push_back(compiled.loops);
-    }
-    return loops;
-  }();
-  return usable;
+  static const std::vector<const StripLoops*> loops = usable<StripLoops>(TTRACE_COMPILED(kLoops));
+  return loops;
 }
 
 }  // namespace ttrace

@@ -9,6 +9,8 @@
 #include <hwy/detect_targets.h>
 
 #include <cstdint>
+#include <initializer_list>
+#include <vector>
 
 namespace ttrace {
 
@@ -30,4 +32,48 @@ namespace ttrace {
 #endif
 }
 
+// Loops that were compiled for one target.
+template <class Loops>
+struct Compiled {
+  std::int64_t target;
+  const Loops* loops;
+};
+
+// Those that run here, of a list that TTRACE_COMPILED(loops) makes, the fastest first.
+template <class Loops>
+[[nodiscard]] std::vector<const Loops*> usable(std::initializer_list<Compiled<Loops>> compiled) {
+  std::vector<const Loops*> found;
+  for (const Compiled<Loops>& one : compiled) {
+    if (runs_here(one.target)) found.push_back(one.loops);
+  }
+  return found;
+}
+
 }  // namespace ttrace
+
+// {target, &N_TARGET::loops}, for each target that this compiler was asked for.
+#if HWY_TARGETS & HWY_AVX3
+#define TTRACE_COMPILED_AVX3(loops) {HWY_AVX3, &N_AVX3::loops},
+#else
+#define TTRACE_COMPILED_AVX3(loops)
+#endif
+#if HWY_TARGETS & HWY_AVX2
+#define TTRACE_COMPILED_AVX2(loops) {HWY_AVX2, &N_AVX2::loops},
+#else
+#define TTRACE_COMPILED_AVX2(loops)
+#endif
+#if HWY_TARGETS & HWY_SSE4
+#define TTRACE_COMPILED_SSE4(loops) {HWY_SSE4, &N_SSE4::loops},
+#else
+#define TTRACE_COMPILED_SSE4(loops)
+#endif
+#if HWY_TARGETS & HWY_NEON
+#define TTRACE_COMPILED_NEON(loops) {HWY_NEON, &N_NEON::loops},
+#else
+#define TTRACE_COMPILED_NEON(loops)
+#endif
+#define TTRACE_COMPILED(loops)                                                          \
+  {                                                                                     \
+    TTRACE_COMPILED_AVX3(loops)                                                         \
+    TTRACE_COMPILED_AVX2(loops) TTRACE_COMPILED_SSE4(loops) TTRACE_COMPILED_NEON(loops) \
+  }
