@@ -88,22 +88,8 @@ TTRACE_HD inline void count_bucket(ShareCounts& counts, int bucket) {
 TTRACE_HD inline Share merged(const Share& left, const Share& right) {
   Share both = left;
   add(both.sums, right.sums);
-  if (right.max_error > both.max_error ||
-      (right.max_error == both.max_error && right.worst < both.worst)) {
-    both.max_error = right.max_error;
-    both.worst = right.worst;
-  }
-  if (right.max_relative > both.max_relative) both.max_relative = right.max_relative;
-  if (right.first_unequal < both.first_unequal) both.first_unequal = right.first_unequal;
-  both.count += right.count;
+  merge_notes(both, right);
   both.equal += right.equal;
-  both.unequal += right.unequal;
-  both.zero_reference += right.zero_reference;
-  both.reference_nan += right.reference_nan;
-  both.reference_inf += right.reference_inf;
-  both.candidate_nan += right.candidate_nan;
-  both.candidate_inf += right.candidate_inf;
-  both.nonfinite_mismatch += right.nonfinite_mismatch;
   return both;
 }
 
@@ -206,21 +192,9 @@ TTRACE_HD inline std::uint32_t fold_bucket(const Share& share, const std::uint32
 }
 
 inline Metrics metrics_of(const TileRecord& record) {
-  const Share& share = record.share;
   Metrics tile;
-  tile.sums = share.sums;
-  tile.max_error = share.max_error;
-  tile.max_relative = share.max_relative;
-  tile.count = share.count;
-  tile.unequal = share.unequal;
-  tile.zero_reference = share.zero_reference;
-  tile.reference_nan = share.reference_nan;
-  tile.reference_inf = share.reference_inf;
-  tile.candidate_nan = share.candidate_nan;
-  tile.candidate_inf = share.candidate_inf;
-  tile.nonfinite_mismatch = share.nonfinite_mismatch;
-  tile.first_unequal = share.first_unequal;
-  tile.worst = share.worst;
+  tile.sums = record.share.sums;
+  merge_notes(tile, record.share);
   for (int bucket = 0; bucket < kUlpBuckets; ++bucket) tile.ulp[bucket] = record.ulp[bucket];
   return tile;
 }

@@ -69,8 +69,10 @@ TTRACE_HD inline Sums fold_lanes(const Sums* lanes) {
   return half[0];
 }
 
-// Everything but the sums: the order of these does not matter.
-TTRACE_HD inline void merge_counts(Metrics& into, const Metrics& other) {
+// Everything but sums and buckets: the order of these does not matter. Of Metrics, or of what a
+// device thread keeps of them (cuda_tile.hpp).
+template <class Into, class From>
+TTRACE_HD inline void merge_notes(Into& into, const From& other) {
   if (other.max_error > into.max_error ||
       (other.max_error == into.max_error && other.worst < into.worst)) {
     into.max_error = other.max_error;
@@ -86,6 +88,11 @@ TTRACE_HD inline void merge_counts(Metrics& into, const Metrics& other) {
   into.candidate_nan += other.candidate_nan;
   into.candidate_inf += other.candidate_inf;
   into.nonfinite_mismatch += other.nonfinite_mismatch;
+}
+
+// Everything but the sums.
+TTRACE_HD inline void merge_counts(Metrics& into, const Metrics& other) {
+  merge_notes(into, other);
   for (int bucket = 0; bucket < kUlpBuckets; ++bucket) into.ulp[bucket] += other.ulp[bucket];
 }
 
