@@ -35,12 +35,6 @@ struct Pair {
   std::size_t sample = 0;
 };
 
-double median(std::vector<double>& values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 double typical_magnitude(const std::vector<Pair>& pairs) {
   std::vector<double> magnitudes;
   for (const Pair& pair : pairs) magnitudes.push_back(std::abs(pair.expected));
@@ -109,6 +103,12 @@ class PositionMap {
 };
 
 }  // namespace
+
+double median(std::vector<double>& values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
 
 std::vector<const Shard*> representative_shards(const std::vector<Shard>& shards,
                                                 const RankMesh& mesh) {

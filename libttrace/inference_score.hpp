@@ -37,6 +37,9 @@ struct Marks {
   [[nodiscard]] double fit() const;
 };
 
+// Moves the values about; there must be some.
+[[nodiscard]] double median(std::vector<double>& values);
+
 // How many pairs (what ranks hold, what the reference has there) agree, no factor allowed.
 [[nodiscard]] std::uint64_t agreements_of(const std::vector<std::pair<double, double>>& pairs);
 

@@ -32,12 +32,6 @@ std::vector<LogicalTensor> addends_of(const LogicalTensor& tensor) {
   return found;
 }
 
-double median(std::vector<double>& values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 double largest(const Pairs& pairs, double (*of)(const std::pair<double, double>&)) {
   double most = 0;
   for (const auto& pair : pairs) most = std::max(most, of(pair));

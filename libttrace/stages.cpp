@@ -77,26 +77,14 @@ using CallsByPlace = std::map<Place, CallsOfRanks>;
 
 Place place_of(const Key& key) { return {key.microbatch, key.phase, key.module}; }
 
-// Of modules that some rank calls more than once.
-CallsByPlace repeated_calls(const ShardGroups& groups) {
+// Of those keys that are wanted.
+template <class Wanted>
+CallsByPlace count_calls(const ShardGroups& groups, const Wanted& wanted) {
   CallsByPlace calls;
   for (const auto& [key, shards] : groups) {
-    if (key.call == 0) continue;
+    if (!wanted(key)) continue;
     for (const Shard& shard : shards) {
       std::uint32_t& most = calls[place_of(key)][shard.rank];
-      most = std::max(most, key.call + 1);
-    }
-  }
-  return calls;
-}
-
-CallsByPlace calls_of(const ShardGroups& groups, const CallsByPlace& places) {
-  CallsByPlace calls;
-  for (const auto& [key, shards] : groups) {
-    const Place place = place_of(key);
-    if (!places.contains(place)) continue;
-    for (const Shard& shard : shards) {
-      std::uint32_t& most = calls[place][shard.rank];
       most = std::max(most, key.call + 1);
     }
   }
@@ -132,10 +120,12 @@ CallsOfRanks calls_before(const CallsOfRanks& calls, std::uint32_t wanted, const
 std::map<Place, CallsOfRanks> find_offsets(const ShardGroups& reference,
                                            const ShardGroups& candidate) {
   std::map<Place, CallsOfRanks> offsets;
-  const CallsByPlace wanted = repeated_calls(reference);
+  const CallsByPlace wanted =  // of modules that some rank calls more than once
+      count_calls(reference, [](const Key& key) { return key.call > 0; });
   if (wanted.empty()) return offsets;
   const Modules modules = parameters_by_rank(candidate);
-  for (const auto& [place, calls] : calls_of(candidate, wanted)) {
+  const auto repeated = [&](const Key& key) { return wanted.contains(place_of(key)); };
+  for (const auto& [place, calls] : count_calls(candidate, repeated)) {
     const CallsOfRanks& theirs = wanted.at(place);
     const auto most = std::max_element(
         theirs.begin(), theirs.end(),
