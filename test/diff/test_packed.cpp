@@ -35,21 +35,6 @@ struct Wrong {
 
 Cutter by(const Lengths& lengths) { return documents_over(1, "cp", lengths); }
 
-// The first half of each document, or the second, which may be shorter.
-Cutter halves(const Lengths& lengths) {
-  return [lengths](const Tensor& tensor, const Coordinates& where) {
-    Indices mine;
-    std::uint64_t begin = 0;
-    for (const std::uint64_t length : lengths) {
-      const std::uint64_t middle = begin + (length + 1) / 2;
-      const bool first = where.at("cp").coord == 0;
-      mine = joined(mine, first ? range(begin, middle) : range(middle, begin + length));
-      begin += length;
-    }
-    return take(tensor, 1, mine);
-  };
-}
-
 struct Model {
   bool offsets = true;
   bool positions = true;

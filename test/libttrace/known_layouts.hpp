@@ -81,6 +81,21 @@ inline Cutter documents_over(std::size_t dim, const std::string& axis,
   };
 }
 
+// Of dimension 1, over cp: the first half of each document, or the second, which may be shorter.
+inline Cutter halves(const std::vector<std::uint64_t>& lengths) {
+  return [lengths](const Tensor& tensor, const Coordinates& where) {
+    Indices mine;
+    std::uint64_t begin = 0;
+    for (const std::uint64_t length : lengths) {
+      const std::uint64_t middle = begin + (length + 1) / 2;
+      const bool first = where.at("cp").coord == 0;
+      mine = joined(mine, first ? range(begin, middle) : range(middle, begin + length));
+      begin += length;
+    }
+    return take(tensor, 1, mine);
+  };
+}
+
 // Parts of the sizes that torch.chunk gives, written out.
 inline Cutter parts_of(std::size_t dim, const std::string& axis,
                        const std::vector<std::uint64_t>& edges) {

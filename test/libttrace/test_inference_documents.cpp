@@ -65,23 +65,10 @@ TEST_CASE("sequence parallelism cuts what is left of the documents") {
 }
 
 TEST_CASE("contiguous parts of documents may be uneven") {
-  const auto parts = [](const Lengths& own) -> Cutter {
-    return [own](const Tensor& tensor, const Coordinates& where) {
-      Indices mine;
-      std::uint64_t begin = 0;
-      for (const std::uint64_t length : own) {
-        const std::uint64_t middle = begin + (length + 1) / 2;
-        const bool first = where.at("cp").coord == 0;
-        mine = joined(mine, first ? range(begin, middle) : range(middle, begin + length));
-        begin += length;
-      }
-      return take(tensor, 1, mine);
-    };
-  };
   for (const std::vector<Lengths>& packed :
        {kPacked, std::vector<Lengths>{{7, 9, 16}, {5, 24, 3}}}) {
     Bench bench({{"cp", 2}});
-    add_batches(bench, parts, true, packed);
+    add_batches(bench, halves, true, packed);
     for (std::size_t i = 0; i < 2; ++i) {
       CHECK(bench.layout(layer(i)) == "- [cp:(@input.told)] -");
       CHECK(bench.placed(layer(i)).proved());
