@@ -48,15 +48,24 @@ std::vector<std::int64_t> common_iterations(const Trace& reference, const Trace&
   return common;
 }
 
+// Layouts are found from samples.
+void prepare_sampling(Prepared& prepared, const Trace& reference, const Trace& candidate,
+                      std::int64_t iteration, const CompareOptions& options) {
+  for (const Trace* trace : {&reference, &candidate}) trace->expect(Access::samples);
+  prepare(prepared, reference, candidate, iteration, options.rules, options.filter);
+  for (const Trace* trace : {&reference, &candidate}) trace->expect(Access::in_order);
+}
+
 LaterIteration look_at(const Trace& reference, const Trace& candidate, const Backend& backend,
                        std::int64_t iteration, const CompareOptions& options) {
   LaterIteration later;
   later.iteration = iteration;
   Prepared prepared;
-  prepare(prepared, reference, candidate, iteration, options.rules, options.filter);
+  prepare_sampling(prepared, reference, candidate, iteration, options);
   const Limits limits = options.limits(prepared.alignment, *prepared.flow);
   const Seeds seeds = find_seeds(prepared.alignment, reference, candidate, limits, backend);
-  const auto measured = measure_all(prepared.alignment, seeds, backend, {options.trust_hash, {}});
+  const auto measured =
+      measure_all(prepared.alignment, seeds, backend, {options.trust_hash, true, {}});
   for (std::size_t i = 0; i < measured.size(); ++i) {
     const Sums& sums = measured[i].total.sums;
     if (!(sums.reference_squares > 0)) continue;
@@ -95,11 +104,14 @@ struct NoiseTensors {
   Noise noise;
 };
 
+// Few samples know their norm; what the worst row or element may be takes more of them.
+bool judged_by_noise(const CompareOptions& options) {
+  return options.high != nullptr || options.noise.size() >= options.statistic_limits.ensemble;
+}
+
 const Noise* gather_noise(const CompareOptions& options, const Prepared& prepared,
                           NoiseTensors& tensors) {
-  // Few samples know their norm; what the worst row or element may be takes more of them.
-  const bool enough = options.noise.size() >= options.statistic_limits.ensemble;
-  if (options.high == nullptr && !enough) return nullptr;
+  if (!judged_by_noise(options)) return nullptr;
   const std::int64_t iteration = prepared.reference.iteration;
   const auto read = [&](const Trace& trace) {
     return tensors_like(trace, iteration, prepared.reference_numbers);
@@ -121,7 +133,7 @@ const Noise* gather_noise(const CompareOptions& options, const Prepared& prepare
 Report compare_iteration(const Trace& reference, const Trace& candidate, const Backend& backend,
                          std::int64_t iteration, const CompareOptions& options) {
   Prepared prepared;
-  prepare(prepared, reference, candidate, iteration, options.rules, options.filter);
+  prepare_sampling(prepared, reference, candidate, iteration, options);
   const Alignment& alignment = prepared.alignment;
   if (alignment.pairs.empty()) {
     throw Trouble("compare", candidate.path().string(),
@@ -131,8 +143,8 @@ Report compare_iteration(const Trace& reference, const Trace& candidate, const B
   }
   const Limits limits = options.limits(alignment, *prepared.flow);
   const Seeds seeds = find_seeds(alignment, reference, candidate, limits, backend);
-  const std::vector<PairMetrics> measured =
-      measure_all(alignment, seeds, backend, {options.trust_hash, options.progress});
+  const std::vector<PairMetrics> measured = measure_all(
+      alignment, seeds, backend, {options.trust_hash, !judged_by_noise(options), options.progress});
   refuse_drift(alignment, measured, limits, candidate);
   NoiseTensors noise;
   const JudgeInput judged{&prepared.reference,

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "diff/in_parallel.hpp"
+#include "diff/parts.hpp"
 
 namespace ttrace {
 namespace {
@@ -39,7 +40,7 @@ class Crew {
 
   std::vector<PairMetrics> run() {
     const std::uint64_t tasks = std::max<std::uint64_t>(order_.size(), total_ / kWorthAThread);
-    on_threads(threads_for(tasks), [this] {
+    on_threads(cold() ? kDiskThreads : threads_for(tasks), [this] {
       try {
         for (std::optional<Task> task = take(); task; task = take()) do_task(*task);
       } catch (...) {
@@ -55,6 +56,22 @@ class Crew {
 
  private:
   static constexpr std::uint64_t kWorthAThread = std::uint64_t{1} << 20;  // elements
+  // Requests that keep a disk busy; threads wait for it most of the time.
+  static constexpr unsigned kDiskThreads = 8;
+
+  // Whether the largest tensor is to be read from the disk.
+  [[nodiscard]] bool cold() const {
+    constexpr std::uint64_t kEnough = std::uint64_t{1} << 20;
+    if (!options_.read_once || order_.empty()) return false;
+    const Pair& pair = pairs_[order_.front()];
+    for (const LogicalTensor* side : {pair.reference, pair.candidate}) {
+      if (kept_of(*side) != RecordKind::full || side->shards.empty()) return false;
+      const Shard& shard = side->shards.front().shard;
+      const std::uint64_t size = std::min(shard.record->bytes, kEnough);
+      if (!shard.segment->resident(*shard.record, 0, size)) return true;
+    }
+    return false;
+  }
 
   // A pair at work.
   struct Job {
@@ -101,7 +118,10 @@ class Crew {
     return {*pair.reference,
             *pair.candidate,
             backend_,
-            {.scale = scale_for(pair.key, seeds_), .sample = 0, .trust_hash = options_.trust_hash}};
+            {.scale = scale_for(pair.key, seeds_),
+             .sample = 0,
+             .read_once = options_.read_once,
+             .trust_hash = options_.trust_hash}};
   }
 
   void do_task(const Task& task) {

@@ -14,7 +14,8 @@
 namespace ttrace {
 
 struct MeasuringOptions {
-  bool trust_hash = true;  // as in MeasureOptions
+  bool trust_hash = true;  // both as in MeasureOptions
+  bool read_once = false;
   // Called with elements done and in all; from one thread at a time.
   std::function<void(std::uint64_t, std::uint64_t)> progress;
 };

@@ -17,18 +17,19 @@ constexpr std::size_t kTileRuns = 65536;
 // Elements that are converted or added up lie in memory: 4 blocks of at most 8 bytes a side.
 constexpr std::uint64_t kScratchElements = 4 * kBlockElements;
 
-// The mapped bytes of one shard, and which of its pages the present tile has touched.
-class MappedShard {
+// The bytes of one shard that the present tile touches.
+class ShardBytes {
  public:
-  explicit MappedShard(const Shard& shard)
+  ShardBytes(const Shard& shard, bool read_once)
       : segment_(shard.segment),
-        bytes_(shard.segment->bytes(*shard.record)),
-        type_(shard.record->dtype),
-        size_(size_of(shard.record->dtype)) {}
+        record_(shard.record),
+        size_(size_of(shard.record->dtype)),
+        read_once_(read_once) {}
 
-  [[nodiscard]] DType type() const { return type_; }
+  [[nodiscard]] DType type() const { return record_->dtype; }
+  // After open(). Of a run that was touched.
   [[nodiscard]] const std::byte* at(std::uint64_t element) const {
-    return bytes_.data() + element * size_;
+    return data_ + (element * size_ - first_);
   }
   // Pages that the run touches and the one before did not.
   std::uint64_t touch(std::uint64_t element, std::uint64_t count) {
@@ -36,38 +37,53 @@ class MappedShard {
     const std::uint64_t end = begin + count * size_;
     begin_ = std::min(begin_, begin);
     end_ = std::max(end_, end);
+    touched_ += end - begin;
     const std::uint64_t last = (end - 1) / kPage;
     const std::uint64_t pages = last - begin / kPage + (begin / kPage == last_page_ ? 0 : 1);
     last_page_ = last;
     return pages;
   }
+  void open() {
+    viewed_ = read_once_ && 2 * touched_ >= end_ - begin_;
+    first_ = viewed_ ? begin_ : 0;
+    data_ = viewed_ ? segment_->view(*record_, begin_, end_ - begin_, buffer_)
+                    : segment_->bytes(*record_).data();
+  }
   void release() {
-    if (begin_ < end_) segment_->release(bytes_.subspan(begin_, end_ - begin_));
+    if (viewed_) segment_->release(*record_, begin_, end_ - begin_);
+    if (!viewed_) segment_->release({data_ + begin_, end_ - begin_});
     begin_ = kNoIndex;
-    end_ = 0;
+    end_ = touched_ = 0;
     last_page_ = kNoIndex;
   }
 
  private:
   const SegmentReader* segment_;
-  std::span<const std::byte> bytes_;
-  DType type_;
+  const Record* record_;
   std::uint64_t size_;
+  bool read_once_;
+  ReadBuffer buffer_;
+  bool viewed_ = false;
+  const std::byte* data_ = nullptr;
+  std::uint64_t first_ = 0;  // byte of the shard that `data_` begins with
   std::uint64_t begin_ = kNoIndex;
   std::uint64_t end_ = 0;
+  std::uint64_t touched_ = 0;
   std::uint64_t last_page_ = kNoIndex;
 };
 
-std::vector<MappedShard> map_source(const Source& source) {
-  std::vector<MappedShard> mapped;
-  for (const PlacedShard* shard : source.shards) mapped.emplace_back(shard->shard);
-  return mapped;
+std::vector<ShardBytes> shards_of(const Source& source, bool read_once) {
+  std::vector<ShardBytes> shards;
+  for (const PlacedShard* shard : source.shards) shards.emplace_back(shard->shard, read_once);
+  return shards;
 }
 
 class StretchWalk {
  public:
   StretchWalk(const Source& reference, const Source& candidate, const Arithmetic& how)
-      : reference_(map_source(reference)), candidate_(map_source(candidate)), how_(how) {}
+      : reference_(shards_of(reference, how.read_once)),
+        candidate_(shards_of(candidate, how.read_once)),
+        how_(how) {}
 
   void add(const Overlap& overlap) {
     for (std::uint64_t done = 0; done < overlap.count;) {
@@ -86,8 +102,8 @@ class StretchWalk {
 
  private:
   void note(const Overlap& run) {
-    for (MappedShard& shard : reference_) pages_ += shard.touch(run.reference, run.count);
-    for (MappedShard& shard : candidate_) pages_ += shard.touch(run.candidate, run.count);
+    for (ShardBytes& shard : reference_) pages_ += shard.touch(run.reference, run.count);
+    for (ShardBytes& shard : candidate_) pages_ += shard.touch(run.candidate, run.count);
     elements_ += run.count;
     if (!tile_.empty()) {
       Overlap& last = tile_.back();
@@ -105,12 +121,14 @@ class StretchWalk {
     return pages_ >= kTilePages || tile_.size() >= kTileRuns ||
            (!direct() && elements_ >= kScratchElements);
   }
-  [[nodiscard]] bool direct(const std::vector<MappedShard>& side) const {
+  [[nodiscard]] bool direct(const std::vector<ShardBytes>& side) const {
     return side.size() == 1 && side[0].type() == how_.type;
   }
   [[nodiscard]] bool direct() const { return direct(reference_) && direct(candidate_); }
 
   void flush() {
+    for (ShardBytes& shard : reference_) shard.open();
+    for (ShardBytes& shard : candidate_) shard.open();
     std::vector<RunPair> pairs;
     pairs.reserve(tile_.size());
     std::uint64_t offset = 0;
@@ -121,15 +139,15 @@ class StretchWalk {
       offset += run.count;
     }
     how_.backend.measure_blocks(how_.type, how_.scale, pairs, result_.counts, result_.blocks);
-    for (MappedShard& shard : reference_) shard.release();
-    for (MappedShard& shard : candidate_) shard.release();
+    for (ShardBytes& shard : reference_) shard.release();
+    for (ShardBytes& shard : candidate_) shard.release();
     tile_.clear();
     elements_ = pages_ = 0;
   }
 
   // Where a run of one side is: in the mapped file, or converted or added up at `offset` of
   // scratch.
-  const std::byte* locate(const std::vector<MappedShard>& side, std::uint64_t element,
+  const std::byte* locate(const std::vector<ShardBytes>& side, std::uint64_t element,
                           std::uint64_t count, std::uint64_t offset,
                           std::vector<std::byte>& scratch) {
     if (direct(side)) return side[0].at(element);
@@ -141,14 +159,14 @@ class StretchWalk {
       return out;
     }
     sum_.assign(count, 0.0);
-    for (const MappedShard& shard : side) {
+    for (const ShardBytes& shard : side) {
       add_as_double(shard.type(), shard.at(element), count, sum_.data());
     }
     convert(DType::float64, reinterpret_cast<const std::byte*>(sum_.data()), count, how_.type, out);
     return out;
   }
 
-  std::vector<MappedShard> reference_, candidate_;
+  std::vector<ShardBytes> reference_, candidate_;
   const Arithmetic& how_;
   StretchMetrics result_;
   std::vector<Overlap> tile_;

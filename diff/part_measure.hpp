@@ -28,6 +28,7 @@ struct Arithmetic {
   DType type;
   double scale;  // multiplies the candidate
   const Backend& backend;
+  bool read_once = false;  // what the page cache does not have is read past it
 };
 
 class Part {

@@ -76,7 +76,7 @@ class Measurement::Impl {
         left_(sources_of(reference)),
         right_(sources_of(candidate)),
         how_{common_type(reference.dtype, candidate.dtype).value_or(DType::float64), options.scale,
-             backend},
+             backend, options.read_once},
         options_(options),
         kept_(std::max(kept_of(reference), kept_of(candidate))) {
     if (has_sums(left_) || has_sums(right_)) how_.type = sum_type(how_.type);

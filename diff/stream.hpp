@@ -43,6 +43,7 @@ struct PairMetrics {
 struct MeasureOptions {
   double scale = 1;          // multiplies the candidate
   std::uint64_t sample = 0;  // elements of each part that are looked at; 0: all
+  bool read_once = false;    // nobody reads it again, so that the page cache need not have it
   bool trust_hash = true;    // false: shards with equal hashes are read all the same
 };
 

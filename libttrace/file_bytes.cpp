@@ -31,17 +31,21 @@ std::byte* ReadBuffer::of_size(std::size_t size) {
   return data_.get();
 }
 
-FileBytes::FileBytes(const std::filesystem::path& path, ReadMode mode)
+FileBytes::FileBytes(const std::filesystem::path& path, ReadMode mode, Descriptors descriptors)
     : path_(path), file_(open_file(path, O_RDONLY)) {
-  if (mode == ReadMode::no_mmap) {
-    struct stat status {};
-    if (fstat(file_.get(), &status) != 0) throw system_trouble("cannot read", path, errno);
-    size_ = static_cast<std::uint64_t>(status.st_size);
-    return;
+  struct stat status {};
+  if (fstat(file_.get(), &status) != 0) throw system_trouble("cannot read", path, errno);
+  size_ = static_cast<std::uint64_t>(status.st_size);
+  device_ = status.st_dev;
+  inode_ = status.st_ino;
+  const bool keep = descriptors == Descriptors::kept;
+  if (mode == ReadMode::automatic) {
+    map_ = MappedFile(path);
+    size_ = map_.bytes().size();
+    if (keep) direct_ = FileDescriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT));
+    direct_works_ = !keep || direct_.valid();
   }
-  map_ = MappedFile(path);
-  size_ = map_.bytes().size();
-  direct_ = FileDescriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT));
+  if (!keep) file_.reset();
 }
 
 const std::byte* FileBytes::view(std::uint64_t offset, std::size_t count,
@@ -50,29 +54,53 @@ const std::byte* FileBytes::view(std::uint64_t offset, std::size_t count,
     throw Trouble("cannot read", path_.string(),
                   "it is shorter than its own table of contents says");
   }
+  const bool mapped = !map_.bytes().empty();
   // A few bytes are not worth the pages that a fault brings in.
-  if (map_.bytes().empty() || count < kSector) return read(file_, offset, count, buffer);
-  const bool can_direct = direct_.valid() && direct_works_.load(std::memory_order_relaxed);
-  if (can_direct && !resident(offset, count)) {
-    const std::byte* data = read(direct_, offset, count, buffer);
+  if (file_.valid() && (!mapped || count < kSector)) {
+    return read(file_.get(), offset, count, buffer);
+  }
+  if (!mapped) return read(reopen(O_RDONLY).get(), offset, count, buffer);
+  if (direct_works_.load(std::memory_order_relaxed) && !resident(offset, count)) {
+    const std::byte* data = read_direct(offset, count, buffer);
     if (data != nullptr) return data;
     direct_works_ = false;
   }
   return map_.bytes().data() + offset;
 }
 
+// The same file again, not another that has taken its name.
+FileDescriptor FileBytes::reopen(int flags) const {
+  FileDescriptor file = open_file(path_, flags);
+  struct stat status {};
+  if (fstat(file.get(), &status) != 0) throw system_trouble("cannot read", path_, errno);
+  if (status.st_dev == device_ && status.st_ino == inode_) return file;
+  throw Trouble("cannot read", path_.string(),
+                "another file has taken its place; try again when nothing writes there");
+}
+
 // nullptr: this file system has no reads past the cache.
-const std::byte* FileBytes::read(const FileDescriptor& file, std::uint64_t offset,
-                                 std::size_t count, ReadBuffer& buffer) const {
+const std::byte* FileBytes::read_direct(std::uint64_t offset, std::size_t count,
+                                        ReadBuffer& buffer) const {
+  if (direct_.valid()) return read(direct_.get(), offset, count, buffer);
+  try {
+    return read(reopen(O_RDONLY | O_DIRECT).get(), offset, count, buffer);
+  } catch (const Trouble&) {
+    return nullptr;  // the mapping is still there
+  }
+}
+
+// nullptr: `file` was opened past the cache, and the file system has no such reads.
+const std::byte* FileBytes::read(int file, std::uint64_t offset, std::size_t count,
+                                 ReadBuffer& buffer) const {
   const std::uint64_t begin = offset / kSector * kSector;
   const std::uint64_t end = (offset + count + kSector - 1) / kSector * kSector;
   std::byte* data = buffer.of_size(end - begin);
   const std::uint64_t needed = offset + count - begin;
   for (std::uint64_t done = 0; done < needed;) {
     const ssize_t got =
-        pread(file.get(), data + done, end - begin - done, static_cast<off_t>(begin + done));
+        pread(file, data + done, end - begin - done, static_cast<off_t>(begin + done));
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && errno == EINVAL && &file == &direct_) return nullptr;
+    if (got < 0 && errno == EINVAL && !map_.bytes().empty()) return nullptr;
     if (got < 0) throw system_trouble("cannot read", path_, errno);
     if (got == 0) {
       throw Trouble("cannot read", path_.string(),
@@ -81,6 +109,12 @@ const std::byte* FileBytes::read(const FileDescriptor& file, std::uint64_t offse
     done += static_cast<std::uint64_t>(got);
   }
   return data + (offset - begin);
+}
+
+void FileBytes::expect(Access access) const {
+  if (map_.bytes().empty()) return;
+  madvise(const_cast<std::byte*>(map_.bytes().data()), map_.bytes().size(),
+          access == Access::samples ? MADV_RANDOM : MADV_NORMAL);
 }
 
 void FileBytes::release(std::uint64_t offset, std::size_t count) const {

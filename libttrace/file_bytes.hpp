@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <span>
 
 #include "libttrace/file.hpp"
 
@@ -28,18 +29,28 @@ class ReadBuffer {
 };
 
 enum class ReadMode : std::uint8_t { automatic, no_mmap };
+// On demand: for files of which very many may be open.
+enum class Descriptors : std::uint8_t { kept, on_demand };
+
+// How the mapping will be read from now on: here and there, for which the kernel need not read what
+// is around, or in order.
+enum class Access : std::uint8_t { samples, in_order };
 
 class FileBytes {
  public:
   // Throws Trouble, as view does.
-  FileBytes(const std::filesystem::path& path, ReadMode mode);
+  FileBytes(const std::filesystem::path& path, ReadMode mode,
+            Descriptors descriptors = Descriptors::kept);
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   [[nodiscard]] std::uint64_t size() const { return size_; }
+  // All of it; empty where it is not mapped.
+  [[nodiscard]] std::span<const std::byte> mapped() const { return map_.bytes(); }
   // `count` bytes from `offset` on: in the mapping, or in `buffer`. Valid until release, or the
   // next use of the buffer. Called from several threads.
   [[nodiscard]] const std::byte* view(std::uint64_t offset, std::size_t count,
                                       ReadBuffer& buffer) const;
+  void expect(Access access) const;
   // Lets the pages go.
   void release(std::uint64_t offset, std::size_t count) const;
   // Whether these bytes are in the page cache. True where the system does not tell, and for what is
@@ -47,14 +58,16 @@ class FileBytes {
   [[nodiscard]] bool resident(std::uint64_t offset, std::size_t count) const;
 
  private:
-  const std::byte* read(const FileDescriptor& file, std::uint64_t offset, std::size_t count,
+  const std::byte* read(int file, std::uint64_t offset, std::size_t count,
                         ReadBuffer& buffer) const;
+  const std::byte* read_direct(std::uint64_t offset, std::size_t count, ReadBuffer& buffer) const;
+  [[nodiscard]] FileDescriptor reopen(int flags) const;
 
   std::filesystem::path path_;
-  std::uint64_t size_ = 0;
+  std::uint64_t size_ = 0, device_ = 0, inode_ = 0;
   MappedFile map_;
-  FileDescriptor file_;
-  FileDescriptor direct_;  // opened past the cache; invalid where the file system cannot
+  // The second is opened past the cache; invalid where the file system cannot, and on demand.
+  FileDescriptor file_, direct_;
   mutable std::atomic<bool> direct_works_{true};
 };
 

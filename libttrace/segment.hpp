@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "libttrace/core/record.hpp"
+#include "libttrace/file_bytes.hpp"
 
 namespace ttrace {
 
@@ -56,7 +57,7 @@ class SegmentReader {
  public:
   // Throws Trouble that names the file: not HDF5, not a ttrace segment, a newer major version,
   // truncated, an index that does not match the file.
-  explicit SegmentReader(std::filesystem::path path);
+  explicit SegmentReader(std::filesystem::path path, ReadMode mode = ReadMode::automatic);
   ~SegmentReader();
   SegmentReader(SegmentReader&&) noexcept;
   SegmentReader& operator=(SegmentReader&&) noexcept;
@@ -67,10 +68,20 @@ class SegmentReader {
   [[nodiscard]] const std::vector<std::string>& layouts() const;  // JSON texts
 
   // The packed bytes of a record of kind full (an alias yields its target's). The view is backed by
-  // the mapped file and valid while the reader lives. Throws Trouble for kinds without bytes.
+  // the mapped file, or by a temporary copy where that is not to be mapped, and valid while the
+  // reader lives. Throws Trouble for kinds without bytes.
   [[nodiscard]] std::span<const std::byte> bytes(const Record& record) const;
   // Lets the pages of `view` go, so that resident memory stays bounded on large tensors.
   void release(std::span<const std::byte> view) const;
+
+  // `count` of these bytes from `offset` on, for who reads them once, in order: past the page cache
+  // where that does not have them. Valid until release, or the next use of the buffer.
+  [[nodiscard]] const std::byte* view(const Record& record, std::uint64_t offset, std::size_t count,
+                                      ReadBuffer& buffer) const;
+  void release(const Record& record, std::uint64_t offset, std::size_t count) const;
+  void expect(Access access) const;
+  // Whether they are in the page cache.
+  [[nodiscard]] bool resident(const Record& record, std::uint64_t offset, std::size_t count) const;
 
  private:
   class Impl;

@@ -3,6 +3,8 @@
 // Every row is checked against the file before it is believed, so that a view never leaves it.
 #include <hdf5.h>
 
+#include <algorithm>
+#include <cstring>
 #include <optional>
 
 #include "libttrace/file.hpp"
@@ -110,15 +112,26 @@ SegmentInfo read_info(const h5::Caller& caller, h5::Id file) {
 
 class SegmentReader::Impl {
  public:
-  explicit Impl(std::filesystem::path path);
+  Impl(std::filesystem::path path, ReadMode mode);
 
   [[nodiscard]] std::span<const std::byte> bytes(const Record& asked) const;
   void release(std::span<const std::byte> view) const {
-    if (repacked_) {
-      repacked_->release(view);
-    } else {
-      map_.release(view);
-    }
+    if (view.empty()) return;
+    if (copies_) return copies_->release(view);
+    file_->release(static_cast<std::uint64_t>(view.data() - file_->mapped().data()), view.size());
+  }
+  [[nodiscard]] const std::byte* view(const Record& asked, std::uint64_t offset, std::size_t count,
+                                      ReadBuffer& buffer) const {
+    if (repacked_) return bytes(asked).subspan(offset, count).data();
+    return file_->view(target_of(asked).offset + offset, count, buffer);
+  }
+  void release(const Record& asked, std::uint64_t offset, std::size_t count) const {
+    if (repacked_) return release(bytes(asked).subspan(offset, count));
+    file_->release(target_of(asked).offset + offset, count);
+  }
+  void expect(Access access) const { file_->expect(access); }
+  [[nodiscard]] bool resident(const Record& asked, std::uint64_t offset, std::size_t count) const {
+    return repacked_ || file_->resident(target_of(asked).offset + offset, count);
   }
 
   std::filesystem::path path_;
@@ -128,18 +141,21 @@ class SegmentReader::Impl {
 
  private:
   void check_offsets() const;
+  [[nodiscard]] const Record& target_of(const Record& asked) const;
+  void copy(const Record& record, std::span<std::byte> out) const;
 
   h5::Caller caller_;
-  MappedFile map_;
-  std::unique_ptr<RepackedPayloads> repacked_;
+  std::optional<FileBytes> file_;
+  bool repacked_ = false;
+  std::unique_ptr<CopiedPayloads> copies_;  // of what is not mapped
 };
 
-SegmentReader::Impl::Impl(std::filesystem::path path)
+SegmentReader::Impl::Impl(std::filesystem::path path, ReadMode mode)
     : path_(std::move(path)), caller_("cannot read segment", path_.string()) {
   if (path_.extension() == ".part") {
     caller_.fail("it is still being written, or its writer died; only closed segments can be read");
   }
-  map_ = MappedFile(path_);
+  file_.emplace(path_, mode, Descriptors::on_demand);
   const h5::Lock lock;
   if (H5Fis_hdf5(path_.c_str()) <= 0) caller_.fail("it is not an HDF5 file, or only a part of one");
   h5::Handle file = h5::open_file(caller_);
@@ -147,15 +163,28 @@ SegmentReader::Impl::Impl(std::filesystem::path path)
   SegmentIndex index = read_index(caller_, file.get());
   records_ = RowChecker(caller_, index, info_.iteration).records();
   layouts_ = std::move(index.layouts);
-  if (offsets_hold(caller_, file.get(), records_)) {
-    check_offsets();
-  } else {
-    repacked_ = std::make_unique<RepackedPayloads>(caller_, std::move(file), records_);
+  repacked_ = !offsets_hold(caller_, file.get(), records_);
+  if (!repacked_) check_offsets();
+  if (repacked_) {
+    copies_ = std::make_unique<CopiedPayloads>(records_, repacked_reader(caller_, std::move(file)));
+  } else if (mode == ReadMode::no_mmap) {
+    copies_ = std::make_unique<CopiedPayloads>(
+        records_, [this](const Record& record, std::span<std::byte> out) { copy(record, out); });
+  }
+}
+
+void SegmentReader::Impl::copy(const Record& record, std::span<std::byte> out) const {
+  constexpr std::size_t kPiece = std::size_t{1} << 20;
+  ReadBuffer buffer;
+  for (std::size_t done = 0; done < out.size(); done += kPiece) {
+    const std::size_t count = std::min(kPiece, out.size() - done);
+    std::memcpy(out.data() + done, file_->view(record.offset + done, count, buffer), count);
+    copies_->release(out.subspan(done, count));
   }
 }
 
 void SegmentReader::Impl::check_offsets() const {
-  const std::uint64_t size = map_.bytes().size();
+  const std::uint64_t size = file_->size();
   for (const Record& record : records_) {
     if (!has_payload(record)) continue;
     if (record.offset == 0 || record.bytes > size || record.offset > size - record.bytes) {
@@ -165,7 +194,7 @@ void SegmentReader::Impl::check_offsets() const {
   }
 }
 
-std::span<const std::byte> SegmentReader::Impl::bytes(const Record& asked) const {
+const Record& SegmentReader::Impl::target_of(const Record& asked) const {
   if (asked.sequence >= records_.size()) caller_.fail("it has no such record");
   const Record* record = &records_[asked.sequence];
   while (record->alias_of != kNotAlias) {  // each points to an earlier row
@@ -173,13 +202,18 @@ std::span<const std::byte> SegmentReader::Impl::bytes(const Record& asked) const
   }
   if (record->kind != RecordKind::full)
     caller_.fail(to_string(asked.key) + " was kept without bytes");
-  if (record->bytes == 0) return {};
-  if (repacked_) return repacked_->bytes(*record);
-  return map_.bytes().subspan(record->offset, record->bytes);
+  return *record;
 }
 
-SegmentReader::SegmentReader(std::filesystem::path path)
-    : impl_(std::make_unique<Impl>(std::move(path))) {}
+std::span<const std::byte> SegmentReader::Impl::bytes(const Record& asked) const {
+  const Record& record = target_of(asked);
+  if (record.bytes == 0) return {};
+  if (copies_) return copies_->bytes(record);
+  return file_->mapped().subspan(record.offset, record.bytes);
+}
+
+SegmentReader::SegmentReader(std::filesystem::path path, ReadMode mode)
+    : impl_(std::make_unique<Impl>(std::move(path), mode)) {}
 SegmentReader::~SegmentReader() = default;
 SegmentReader::SegmentReader(SegmentReader&&) noexcept = default;
 SegmentReader& SegmentReader::operator=(SegmentReader&&) noexcept = default;
@@ -192,5 +226,16 @@ std::span<const std::byte> SegmentReader::bytes(const Record& record) const {
   return impl_->bytes(record);
 }
 void SegmentReader::release(std::span<const std::byte> view) const { impl_->release(view); }
+const std::byte* SegmentReader::view(const Record& record, std::uint64_t offset, std::size_t count,
+                                     ReadBuffer& buffer) const {
+  return impl_->view(record, offset, count, buffer);
+}
+void SegmentReader::release(const Record& record, std::uint64_t offset, std::size_t count) const {
+  impl_->release(record, offset, count);
+}
+void SegmentReader::expect(Access access) const { impl_->expect(access); }
+bool SegmentReader::resident(const Record& record, std::uint64_t offset, std::size_t count) const {
+  return impl_->resident(record, offset, count);
+}
 
 }  // namespace ttrace

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <string>
 
 namespace ttrace {
@@ -44,9 +45,8 @@ bool offsets_hold(const h5::Caller& caller, h5::Id file, const std::vector<Recor
   return true;
 }
 
-RepackedPayloads::RepackedPayloads(h5::Caller caller, h5::Handle file,
-                                   const std::vector<Record>& records)
-    : caller_(std::move(caller)), file_(std::move(file)), present_(records.size()) {
+CopiedPayloads::CopiedPayloads(const std::vector<Record>& records, Reader read)
+    : read_(std::move(read)), present_(records.size()) {
   std::uint64_t size = 0;
   for (const Record& record : records) {
     offsets_.push_back(size);
@@ -55,33 +55,37 @@ RepackedPayloads::RepackedPayloads(h5::Caller caller, h5::Handle file,
   scratch_ = MappedFile::scratch(size);
 }
 
-RepackedPayloads::~RepackedPayloads() {
-  const h5::Lock lock;
-  file_.reset();
-}
-
-std::span<const std::byte> RepackedPayloads::bytes(const Record& record) {
+std::span<const std::byte> CopiedPayloads::bytes(const Record& record) {
   const std::lock_guard guard(mutex_);
   const std::uint64_t offset = offsets_.at(record.sequence);
   const std::span<std::byte> view = scratch_.writable().subspan(offset, record.bytes);
   if (!present_[record.sequence]) {
     scratch_.reserve(offset, record.bytes);
-    read(record, view);
+    read_(record, view);
+    scratch_.release(view);  // in memory are only those that are looked at
     present_[record.sequence] = true;
   }
   return view;
 }
 
-void RepackedPayloads::read(const Record& record, std::span<std::byte> out) const {
-  const h5::Lock lock;
-  const h5::Handle dataset = open_dataset(caller_, file_.get(), record);
-  const h5::Handle type = caller_.own(H5Dget_type(dataset.get()), H5Tclose);
-  const h5::Handle expected = h5::file_type(caller_, record.dtype);
-  if (H5Tequal(type.get(), expected.get()) <= 0 ||
-      !has_shape(caller_, dataset.get(), record.shape)) {
-    caller_.fail("/data/" + hdf5_path(record.key) + " has another type or shape than in the index");
-  }
-  caller_.check(H5Dread(dataset.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, out.data()));
+CopiedPayloads::Reader repacked_reader(h5::Caller caller, h5::Handle file) {
+  const auto close = [](h5::Handle* open) {
+    const h5::Lock lock;
+    delete open;
+  };
+  const std::shared_ptr<h5::Handle> shared(new h5::Handle(std::move(file)), close);
+  return [caller = std::move(caller), shared](const Record& record, std::span<std::byte> out) {
+    const h5::Lock lock;
+    const h5::Handle dataset = open_dataset(caller, shared->get(), record);
+    const h5::Handle type = caller.own(H5Dget_type(dataset.get()), H5Tclose);
+    const h5::Handle expected = h5::file_type(caller, record.dtype);
+    if (H5Tequal(type.get(), expected.get()) <= 0 ||
+        !has_shape(caller, dataset.get(), record.shape)) {
+      caller.fail("/data/" + hdf5_path(record.key) +
+                  " has another type or shape than in the index");
+    }
+    caller.check(H5Dread(dataset.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, out.data()));
+  };
 }
 
 }  // namespace ttrace

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A segment that another tool rewrote (h5repack, h5copy): the index is right but its offsets are
-// not, and datasets may be compressed. Payloads are then read through libhdf5, each once, into an
-// unnamed temporary file, so that memory stays bounded and views stay valid as in a mapped segment.
+// Payloads that cannot be mapped where they are: each is copied, once, into an unnamed temporary
+// file, so that memory stays bounded and views stay valid as in a mapped segment. That is so when
+// another tool rewrote a segment (h5repack, h5copy): the index is right but its offsets are not,
+// and datasets may be compressed. Then libhdf5 reads them.
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <mutex>
 #include <span>
 #include <vector>
@@ -24,23 +26,23 @@ namespace ttrace {
 [[nodiscard]] bool offsets_hold(const h5::Caller& caller, h5::Id file,
                                 const std::vector<Record>& records);
 
-class RepackedPayloads {
+class CopiedPayloads {
  public:
-  RepackedPayloads(h5::Caller caller, h5::Handle file, const std::vector<Record>& records);
-  ~RepackedPayloads();
+  using Reader = std::function<void(const Record& record, std::span<std::byte> out)>;
+  CopiedPayloads(const std::vector<Record>& records, Reader read);
 
   [[nodiscard]] std::span<const std::byte> bytes(const Record& record);
   void release(std::span<const std::byte> view) const { scratch_.release(view); }
 
  private:
-  void read(const Record& record, std::span<std::byte> out) const;
-
-  h5::Caller caller_;
-  h5::Handle file_;
+  Reader read_;
   std::vector<std::uint64_t> offsets_;  // in the temporary file, by sequence
   std::vector<bool> present_;
   MappedFile scratch_;
   std::mutex mutex_;
 };
+
+// Reads payloads through libhdf5.
+[[nodiscard]] CopiedPayloads::Reader repacked_reader(h5::Caller caller, h5::Handle file);
 
 }  // namespace ttrace

@@ -108,10 +108,12 @@ RankInfo open_rank(const fs::path& folder, std::int32_t number, const std::strin
 class Trace::Impl {
  public:
   fs::path path;
+  ReadMode mode = ReadMode::automatic;
   std::string json;
   TraceDocument info;
   std::vector<RankInfo> ranks;
-  std::mutex mutex;  // of `segments`
+  std::mutex mutex;  // of what follows
+  Access access = Access::in_order;
   std::map<std::pair<std::int32_t, std::int64_t>, SegmentReader> segments;
 };
 
@@ -119,7 +121,7 @@ Trace::Trace() : impl_(std::make_unique<Impl>()) {}
 Trace::~Trace() = default;
 Trace::Trace(Trace&&) noexcept = default;
 
-Trace Trace::open(const fs::path& directory) {
+Trace Trace::open(const fs::path& directory, ReadMode mode) {
   std::error_code error;
   const fs::file_status status = fs::status(directory, error);
   if (!fs::exists(status)) throw Trouble(kOpening, directory.string(), "no such folder");
@@ -134,6 +136,7 @@ Trace Trace::open(const fs::path& directory) {
   Trace trace;
   Impl& impl = *trace.impl_;
   impl.path = directory;
+  impl.mode = mode;
   impl.json = read_text(file);
   impl.info = parse_trace_json(impl.json, file);
   for (const std::string& name : names_in(directory)) {
@@ -179,7 +182,7 @@ const SegmentReader* Trace::segment(std::int32_t rank, std::int64_t iteration) c
   const std::lock_guard guard(impl_->mutex);
   const auto open = impl_->segments.find({rank, iteration});
   if (open != impl_->segments.end()) return &open->second;
-  SegmentReader reader(segment_path(impl_->path, rank, iteration));
+  SegmentReader reader(segment_path(impl_->path, rank, iteration), impl_->mode);
   const SegmentInfo& info = reader.info();
   const bool same_run = info.run_id.empty() || run_id().empty() || info.run_id == run_id();
   if (info.rank != rank || info.iteration != iteration || !same_run) {
@@ -188,7 +191,14 @@ const SegmentReader* Trace::segment(std::int32_t rank, std::int64_t iteration) c
                       std::to_string(info.iteration) + ", run " + info.run_id +
                       "; was it moved or renamed?");
   }
+  reader.expect(impl_->access);
   return &impl_->segments.emplace(std::pair(rank, iteration), std::move(reader)).first->second;
+}
+
+void Trace::expect(Access access) const {
+  const std::lock_guard guard(impl_->mutex);
+  impl_->access = access;
+  for (const auto& [place, reader] : impl_->segments) reader.expect(access);
 }
 
 fs::path segment_path(const fs::path& trace, std::int32_t rank, std::int64_t iteration) {

@@ -57,7 +57,7 @@ class Trace {
  public:
   // Throws Trouble: no such directory, no trace.json, a newer major version, a ".part" left behind
   // by a writer that no longer runs, no segment at all.
-  static Trace open(const std::filesystem::path& directory);
+  static Trace open(const std::filesystem::path& directory, ReadMode mode = ReadMode::automatic);
   ~Trace();
   Trace(Trace&&) noexcept;
 
@@ -71,6 +71,8 @@ class Trace {
 
   // nullptr when this rank has no segment of that iteration. The reference stays valid.
   [[nodiscard]] const SegmentReader* segment(std::int32_t rank, std::int64_t iteration) const;
+  // Of the segments that are open, and of those that will be opened.
+  void expect(Access access) const;
 
  private:
   Trace();

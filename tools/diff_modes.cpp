@@ -30,7 +30,7 @@ void require_replay_of(const Trace& replay, const Trace& candidate, const std::s
 }
 
 // A limit is what noise does to this reference; of another it says nothing.
-void read_table(const std::string& path, OpenTraces& traces) {
+void read_table(const std::string& path, ReadMode mode, OpenTraces& traces) {
   traces.limits = read_limits(path);
   const LimitsTable& table = *traces.limits;
   if (traces.local || table.reference_run_id.empty()) return;
@@ -42,7 +42,7 @@ void read_table(const std::string& path, OpenTraces& traces) {
   for (const PerturbedRun& run : table.runs) {
     std::error_code error;
     if (!std::filesystem::is_directory(run.path, error)) continue;
-    Trace trace = Trace::open(run.path);
+    Trace trace = Trace::open(run.path, mode);
     if (trace.run_id() == run.run_id) traces.perturbed.push_back(std::move(trace));
   }
 }
@@ -58,8 +58,12 @@ std::optional<std::string> replayed_run(const Trace& trace) {
 }
 
 OpenTraces open_traces(const DiffTraces& paths) {
-  OpenTraces traces{
-      Trace::open(paths.reference), Trace::open(paths.candidate), std::nullopt, false, {}, {}};
+  OpenTraces traces{Trace::open(paths.reference, paths.mode),
+                    Trace::open(paths.candidate, paths.mode),
+                    std::nullopt,
+                    false,
+                    {},
+                    {}};
   const auto fed = replayed_run(traces.candidate);
   traces.local = fed && *fed == traces.reference.run_id();  // the candidate's command was fed
   if (traces.local) require_fed(traces.candidate);
@@ -67,13 +71,13 @@ OpenTraces open_traces(const DiffTraces& paths) {
     require_replay_of(traces.reference, traces.candidate, "compare");
     traces.local = true;
   }
-  if (!paths.limits.empty()) read_table(paths.limits, traces);
+  if (!paths.limits.empty()) read_table(paths.limits, paths.mode, traces);
   if (paths.high.empty()) return traces;
   if (!replayed_run(traces.reference)) {
     throw Trouble("--high", paths.high,
                   "needs a replay in the run's own precision as the first trace");
   }
-  traces.high.emplace(Trace::open(paths.high));
+  traces.high.emplace(Trace::open(paths.high, paths.mode));
   require_replay_of(*traces.high, traces.candidate, "--high");
   return traces;
 }

@@ -17,6 +17,7 @@ struct DiffTraces {
   std::string candidate;
   std::string high;    // "": none
   std::string limits;  // "": none; a file that ttrace-tolerance wrote
+  ReadMode mode = ReadMode::automatic;
 };
 
 // The traces of a comparison, open.

@@ -94,7 +94,7 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--top", options.top, "how many findings to print (10)")->type_name("N");
   app.add_option("--backend", options.backend, "auto, cpu or cuda (auto)")->type_name("NAME");
   app.add_option("--color", options.color, "auto, always or never (auto)")->type_name("WHEN");
-  app.add_flag("--no-mmap", options.no_mmap, "read HDF5 files instead of mapping them");
+  app.add_flag("--no-mmap", options.no_mmap, "read files instead of mapping them");
   app.add_flag("--trust-hash,!--no-trust-hash", options.trust_hash,
                "take shards of traces with equal hashes for equal, unread (default); or read all");
   app.add_flag("-q,--quiet", options.quiet, "print nothing, only return the exit code");
@@ -150,10 +150,14 @@ struct Result {
   std::string text, json, junit;
 };
 
+ReadMode read_mode(const Options& options) {
+  return options.no_mmap ? ReadMode::no_mmap : ReadMode::automatic;
+}
+
 Report run_comparison(const Options& options) {
   const auto backend = choose_backend(options.backend);
-  const OpenTraces traces =
-      open_traces({options.reference, options.candidate, options.high, options.limits});
+  const OpenTraces traces = open_traces(
+      {options.reference, options.candidate, options.high, options.limits, read_mode(options)});
   CompareOptions compare_options;
   const bool envelope = traces.limits && !traces.local && !traces.limits->tensors.empty();
   compare_options.every_iteration = traces.local;
@@ -184,7 +188,6 @@ Report run_comparison(const Options& options) {
 }
 
 Result diff_traces(const Options& options, const TextOptions& style) {
-  if (options.no_mmap) throw Trouble("--no-mmap", options.reference, "is for HDF5 files");
   const Report report = run_comparison(options);
   constexpr std::array kCodes = {kSame, kDiffer, kTrouble};
   return {kCodes[static_cast<std::size_t>(report.verdict())],
@@ -205,10 +208,8 @@ Result diff_files(const Options& options, const TextOptions& style) {
     if (given) throw Trouble(name, options.reference, "is for traces, not for HDF5 files");
   }
   const auto backend = choose_backend(options.backend);
-  const Hdf5Report report =
-      compare_hdf5(options.reference, options.candidate, *backend,
-                   {options.relative, options.filter,
-                    options.no_mmap ? ReadMode::no_mmap : ReadMode::automatic});
+  const Hdf5Report report = compare_hdf5(options.reference, options.candidate, *backend,
+                                         {options.relative, options.filter, read_mode(options)});
   return {report.same() ? kSame : kDiffer, options.quiet ? "" : hdf5_report_as_text(report, style),
           options.json.empty() ? "" : hdf5_report_as_json(report),
           options.junit.empty() ? "" : hdf5_report_as_junit(report)};

@@ -28,6 +28,17 @@ class ExitCodes(DiffTest):
                         done.stdout)
         self.assertEqual(done.stderr, "")
 
+    def test_how_files_are_read_does_not_matter(self):
+        key = "it0/mb0/forward/layers.1.fc/output.0"
+        candidate = self.changed(lambda all: all[key].update(
+            values=[2 * value for value in all[key]["values"]]))
+        expected = self.report(self.reference, candidate, code=DIFFERS)
+        for options in (["--no-mmap"], ["--no-trust-hash"], ["--trust-hash"], ["--no-mmap", "--no-trust-hash"]):
+            with self.subTest(options=options):
+                report = self.report(self.reference, candidate, *options, code=DIFFERS)
+                self.assertEqual(report["first"], expected["first"])
+                self.assertEqual(report["coverage"], expected["coverage"])
+
     def test_round_off_is_the_same(self):
         key = "it0/mb0/forward/layers.0.fc/output.0"
         candidate = self.changed(

@@ -245,7 +245,7 @@ class Trouble(FilesTest):
 
     def test_options_of_traces(self):
         good = self.write("good.h5", {"x": 1})
-        for option in (["--iteration", "0"], ["--layout", "x"], ["--high", "x"], ["--limits", "x"], ["--bound", "sqrt"]):
+        for option in (["--iteration", "0"], ["--layout", "x"], ["--high", "x"], ["--limits", "x"], ["--bound", "sqrt"], ["--no-trust-hash"]):
             self.assertIn("is for traces", self.run_diff(good, good, *option, code=TROUBLE))
 
     def test_nothing_to_compare(self):

@@ -3,6 +3,7 @@
 // the judge. The traces are real files.
 #include <cmath>
 #include <cstring>
+#include <thread>
 #include <vector>
 
 #include "diff/stream.hpp"
@@ -182,6 +183,45 @@ TEST_CASE("equal hashes of the same part are equality without reading") {
   CHECK(measured.evidence == Evidence::hash);
   check(measured, reference, reference);
   CHECK(measured.total.ulp[0] == 1000);
+}
+
+TEST_CASE("what has equal hashes is read where they are not trusted") {
+  const Tensor reference = testing::random_tensor({50, 20}, 7);
+  Stored left("r.trace"), right("c.trace");
+  store_whole(left, reference);
+  store_whole(right, reference);
+
+  const PairMetrics measured = measure(left.tensor, right.tensor, *kBackend, {.trust_hash = false});
+
+  CHECK(measured.evidence == Evidence::read);
+  check(measured, reference, reference);
+}
+
+// 1.1 million elements a rank: two stretches, the second of which begins within a row.
+TEST_CASE("stretches that several threads measure add up to the same bits") {
+  const Tensor reference = testing::random_tensor({1100, 2000}, 11);
+  const Tensor candidate = testing::noisy(reference, 1e-4, 12);
+  Stored left("r.trace"), right("c.trace");
+  store_whole(left, reference);
+  store_cut(right, {{"tp", 2}}, "a b[tp]", [&](const Coordinates& where) {
+    return testing::part(candidate, 1, where.at("tp").coord, 2);
+  });
+  for (const bool read_once : {false, true}) {
+    const MeasureOptions options{.read_once = read_once};
+    const PairMetrics alone = measure(left.tensor, right.tensor, *kBackend, options);
+    check(alone, reference, candidate);
+
+    Measurement shared(left.tensor, right.tensor, *kBackend, options);
+    REQUIRE(shared.stretches() == 4);
+    std::vector<std::thread> threads;
+    for (const std::size_t stretch : {3u, 1u, 2u, 0u}) {
+      threads.emplace_back([&shared, stretch] { shared.measure(stretch); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    const PairMetrics together = shared.finish();
+    CHECK(std::memcmp(&together.total, &alone.total, sizeof alone.total) == 0);
+    CHECK(together.shards.size() == 2);
+  }
 }
 
 TEST_CASE("a factor to take out is applied also where hashes are equal") {
