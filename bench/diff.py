@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ttrace-diff on pairs of HDF5 files, and its peers, one after another, several times; medians.
 
-Prints a table of seconds and one of targets as Markdown. Files are in the page cache but where the
+Prints a table of seconds, one for traces and one of targets as Markdown. Files are in the page cache but where the
 table says cold. With --gate G the exit code is 1 where a target is missed by more than the factor G.
 """
 from __future__ import annotations
@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 
+import diff_traces
 from diff_files import CASES, VARIANTS, Case, paths
 
 HERE = pathlib.Path(__file__).parent
@@ -58,7 +59,7 @@ class Bench:
     def __init__(self, options: argparse.Namespace):
         self.folder = pathlib.Path(options.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
-        build = pathlib.Path(options.build)
+        self.build = build = pathlib.Path(options.build)
         self.diff = build / "tools" / "ttrace-diff"
         self.limits = build / "bench" / "diff_limits"
         self.rounds = options.rounds
@@ -94,9 +95,21 @@ class Bench:
             self.results[case.name, variant] = entries
             print_times(case, variant, entries)
 
+    def measure_traces(self, case: diff_traces.TraceCase) -> None:
+        traces = diff_traces.Traces(self.folder, self.build, case)
+        for path in traces.warm():
+            run(["cat", path])
+        memory = self.limit_of("memory", traces.files())
+        for mode, entry in interleaved(traces.commands(), self.rounds, {}).items():
+            print(f"| {case.name} | {mode} | {entry.wall:.3f} | {entry.cpu:.3f} | {entry.peak:.0f} "
+                  f"| {entry.wall / memory:.1f} |", flush=True)
+
     def limit(self, what: str, case: Case) -> float:
         files = self.files(case)
-        done = subprocess.run([self.limits, what, files["base"], files["all"]], capture_output=True, text=True, check=True)
+        return self.limit_of(what, [files["base"], files["all"]])
+
+    def limit_of(self, what: str, pair: list[pathlib.Path]) -> float:
+        done = subprocess.run([self.limits, what, *pair], capture_output=True, text=True, check=True)
         return float(done.stdout)
 
     def cold(self, case: Case) -> tuple[float, float]:
@@ -161,13 +174,19 @@ def main() -> int:
     parser.add_argument("folder", nargs="?", default="/tmp/ttrace-diff-bench")
     parser.add_argument("--build", default="build")
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--traces", action="store_true", help="the table of traces only")
     parser.add_argument("--no-slow", action="store_true", help="leave numpy and torch out")
     parser.add_argument("--gate", type=float, help="fail where less than this part of a target is reached")
     options = parser.parse_args()
     bench = Bench(options)
     print("| files | differ | program | wall s | CPU s | peak MiB | wall, times ours |\n|---|---|---|---|---|---|---|")
-    for case in CASES:
+    for case in [] if options.traces else CASES:
         bench.measure(case)
+    print("\n| traces | mode | wall s | CPU s | peak MiB | wall, times reading |\n|---|---|---|---|---|---|")
+    for traces in diff_traces.CASES:
+        bench.measure_traces(traces)
+    if options.traces:
+        return 0
     targets = bench.targets()
     print("\n| target | reached | wanted | of the target |\n|---|---|---|---|")
     for what, reached, wanted in targets:
