@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parameters of Python functions by dotted name, so that positional arguments get names. They come
+// from a table that a Python with the same libraries wrote ("signatures.json").
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "invariant/value.hpp"
+
+namespace ttrace::invariant {
+
+struct Parameter {
+  enum class Passing : std::uint8_t { positional, either, rest, keyword, keywords };
+  Name name = 0;
+  Passing passing = Passing::either;
+  Value fallback;  // the default, as a typed value; absent when there is none
+};
+
+class Signatures {
+ public:
+  // Throws Trouble: unreadable, not a table of signatures.
+  static Signatures read(const std::filesystem::path& file, Values& values);
+  // nullptr: unknown, or not to be had from Python (built-in functions).
+  [[nodiscard]] const std::vector<Parameter>* find(Name function) const;
+  // The same for a class's __init__ by the rule for context managers.
+  [[nodiscard]] const std::vector<Parameter>* find_manager(Name init) const;
+
+ private:
+  std::unordered_map<Name, std::vector<Parameter>> functions_;
+  std::unordered_map<Name, std::vector<Parameter>> managers_;
+};
+
+}  // namespace ttrace::invariant
