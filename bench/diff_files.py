@@ -23,8 +23,9 @@ MIB = 2**20
 CASES = [
     Case("8 x 64 MiB float32", (("float32", 8, 64 * MIB),)),
     Case("2000 x 64 KiB float32", (("float32", 2000, 64 * 1024),)),
-    Case("4 x 4 MiB bfloat16", (("bfloat16", 4, 4 * MIB),)),
+    Case("4 x 8 MiB bfloat16", (("bfloat16", 4, 8 * MIB),)),
     Case("4 x 2 MiB float8_e5m2", (("float8_e5m2", 4, 2 * MIB),)),
+    Case("2000 x 256 B float32", (("float32", 2000, 256),)),
     Case("mixed", (("float32", 3, 16 * MIB), ("bfloat16", 3, 4 * MIB), ("float8_e5m2", 3, MIB),
                    ("int64", 2, 8 * MIB), ("float32", 300, 64 * 1024), ("bfloat16", 300, 4096))),
 ]

@@ -8,6 +8,7 @@ import dataclasses
 import pathlib
 import subprocess
 
+H5DIFF = "h5diff -q -p 1e-3"
 PERTURBED = [str(seed) for seed in range(1, 9)]  # as many as an envelope of all statistics needs
 
 
@@ -20,7 +21,7 @@ class TraceCase:
 
 
 CASES = [TraceCase("2 x 64 MiB float32", 2, 4096, 4096), TraceCase("1 x 256 MiB float32", 1, 16384, 4096),
-         TraceCase("500 x 64 KiB float32", 500, 128, 128)]
+         TraceCase("2000 x 64 KiB float32", 2000, 128, 128)]
 
 
 class Traces:
@@ -55,4 +56,5 @@ class Traces:
             "envelope": [self.diff, base, candidate, "--limits", self.limits],
             "local": [self.diff, own, candidate, "--high", high],
             "local, 1 thread": ["taskset", "-c", "0", self.diff, own, candidate, "--high", high],
+            H5DIFF: ["h5diff", "-q", "-p", "1e-3", *self.files()],
         }
