@@ -27,11 +27,7 @@ class Waiting {
  public:
   void add(Range range) {
     const std::lock_guard lock(mutex_);
-    const auto near = std::find_if(ranges_.begin(), ranges_.end(), [&](const Range& other) {
-      return range.mapping == other.mapping && range.begin <= other.end + kGap &&
-             other.begin <= range.end + kGap;
-    });
-    if (near != ranges_.end()) {
+    for (auto near = near_to(range); near != ranges_.end(); near = near_to(range)) {
       waiting_ -= near->size();
       range = {range.mapping, std::min(range.begin, near->begin), std::max(range.end, near->end)};
       ranges_.erase(near);
@@ -51,6 +47,13 @@ class Waiting {
   }
 
  private:
+  std::vector<Range>::iterator near_to(const Range& range) {
+    return std::find_if(ranges_.begin(), ranges_.end(), [&](const Range& other) {
+      return range.mapping == other.mapping && range.begin <= other.end + kGap &&
+             other.begin <= range.end + kGap;
+    });
+  }
+
   void release(std::vector<Range>::iterator range) {
     static const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
     // Rounded outwards: neighbours that share a page fault it in again.

@@ -91,6 +91,22 @@ TEST_CASE("a read of a file that became shorter is trouble") {
   CHECK_THROWS_AS(bytes.view(0, 200'000, buffer), Trouble);
 }
 
+TEST_CASE("a file that another has replaced is not read for it") {
+  const TemporaryFile file, other;
+  const FileBytes bytes(file.path, ReadMode::no_mmap, Descriptors::on_demand);
+  ReadBuffer buffer;
+  CHECK(holds(bytes.view(5000, 9000, buffer), 5000, 9000));
+  std::filesystem::copy_file(file.path, other.path,
+                             std::filesystem::copy_options::overwrite_existing);
+  std::filesystem::rename(other.path, file.path);
+  try {
+    (void)bytes.view(5000, 9000, buffer);
+    FAIL("it was read");
+  } catch (const Trouble& trouble) {
+    CHECK(std::string(trouble.what()).find("another file") != std::string::npos);
+  }
+}
+
 // Last, because what could not be read is told for good.
 TEST_CASE("a mapped file that became shorter reads as zeros, and is trouble when asked for") {
   const TemporaryFile file;
