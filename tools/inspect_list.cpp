@@ -253,6 +253,10 @@ void print_json(const Json& json) {
 
 void print_contents(const Trace& trace, const InspectFilter& filter, bool list, bool as_json) {
   const Json contents = Contents(trace, filter, list).json();
+  if (!filter.empty() && contents["phases"].empty()) {
+    throw Trouble("show", trace.path().string(),
+                  "no tensor passes the filters; without them it shows what there is");
+  }
   as_json ? print_json(contents) : print_as_text(contents);
 }
 

@@ -34,6 +34,9 @@ class Inspect(DiffTest):
         self.assertEqual([tensor["key"] for tensor in contents["tensors"]],
                          [f"it0/mb0/forward/layers.{i}.fc/output.0" for i in range(2)])
 
+    def test_a_filter_that_passes_nothing_is_trouble(self):
+        self.assertIn("no tensor passes", self.inspect(self.trace, "--module", "nosuch", code=TROUBLE).stderr)
+
     def test_one_tensor(self):
         key = "it0/mb0/forward/head/output.0"
         shard = json.loads(self.inspect(self.trace, key, "--json").stdout)["shards"][0]
