@@ -11,26 +11,49 @@ namespace ttrace {
 namespace {
 
 constexpr std::uint64_t kBoxBytes = std::uint64_t{4} << 20;  // a side
-// Larger chunks are read in parts, again and again: nobody has such chunks.
-constexpr std::uint64_t kLargestChunk = std::uint64_t{64} << 20;
+// Elements that point elsewhere: what they point to may be a thousand times as large.
+constexpr std::uint64_t kIndirectBytes = std::uint64_t{64} << 10;
+// libhdf5 decompresses a whole chunk whatever is asked of it. Larger ones are asked for in parts,
+// again and again.
+constexpr std::uint64_t kLargestChunk = std::uint64_t{256} << 20;
+// Both sides' chunks at once, where they are cut in different ways.
+constexpr std::uint64_t kLargestUnit = std::uint64_t{64} << 20;
+constexpr std::uint64_t kMostRuns = 65536;  // of a box, in memory at a time
 
 using Index = std::vector<std::uint64_t>;
 
-// As large as kBoxBytes allows, in whole chunks, the last dimensions first.
-Shape box_shape(const h5::Dataset& dataset) {
+Shape chunk_of(const h5::Dataset& dataset) {
+  Shape unit = dataset.chunk();
   const Shape& shape = dataset.extent().shape;
-  const std::uint64_t size = std::max<std::uint64_t>(dataset.type().size, 1);
-  Shape unit(shape.size(), 1);
-  const Shape chunk = dataset.chunk();
-  for (std::size_t d = 0; d < chunk.size(); ++d) unit[d] = std::min(chunk[d], shape[d]);
+  unit.resize(shape.size(), 1);
+  for (std::size_t d = 0; d < unit.size(); ++d) unit[d] = std::min(unit[d], shape[d]);
+  return unit;
+}
+
+// As large as kBoxBytes allows, in whole chunks, the last dimensions first.
+Shape box_shape(const h5::Dataset& reference, const h5::Dataset& candidate) {
+  const Shape& shape = reference.extent().shape;
+  const std::uint64_t size =
+      std::max<std::uint64_t>(std::max(reference.type().size, candidate.type().size), 1);
+  std::uint64_t wanted = h5::is_indirect(reference.type()) ? kIndirectBytes : kBoxBytes;
+  Shape unit = chunk_of(reference);
+  const Shape other = chunk_of(candidate);
+  Shape both = unit;
+  for (std::size_t d = 0; d < both.size(); ++d) both[d] = std::max(unit[d], other[d]);
+  if (element_count(both) * size <= kLargestUnit) {
+    unit = both;
+  } else if (unit != other) {
+    wanted = kLargestUnit / 2;  // each box reads the candidate's chunks again
+  }
   if (element_count(unit) * size > kLargestChunk) unit.assign(shape.size(), 1);
   Shape box = unit;
-  std::uint64_t bytes = element_count(unit) * size;
+  std::uint64_t bytes = std::max<std::uint64_t>(element_count(unit), 1) * size;
   for (std::size_t d = shape.size(); d-- > 0;) {
-    const std::uint64_t most = std::max<std::uint64_t>(kBoxBytes / bytes, 1);
-    const std::uint64_t units = std::min(most, (shape[d] + unit[d] - 1) / unit[d]);
-    box[d] = std::min(shape[d], units * unit[d]);
-    bytes *= units;
+    const std::uint64_t most = std::max<std::uint64_t>(wanted / bytes, 1);
+    const std::uint64_t step = std::max<std::uint64_t>(unit[d], 1);
+    const std::uint64_t units = std::min(most, (shape[d] + step - 1) / step);
+    box[d] = std::min(shape[d], units * step);
+    bytes *= std::max<std::uint64_t>(units, 1);
   }
   return box;
 }
@@ -75,6 +98,26 @@ std::vector<RunPair> runs_of(const Shape& shape, const Index& start, const Shape
   return runs;
 }
 
+// Cuts a box along its first dimension so that few runs are in memory at a time: of a box that is a
+// column each element is a run. Calls use(start, count, elements of the box before it).
+template <class Use>
+void each_slab(const Index& start, const Shape& count, Use use) {
+  if (count.size() < 2) return use(start, count, 0);
+  std::uint64_t inner = 1, runs = 1;
+  for (std::size_t d = 1; d < count.size(); ++d) {
+    inner *= count[d];
+    if (d + 1 < count.size()) runs *= count[d];
+  }
+  const std::uint64_t rows = std::max<std::uint64_t>(kMostRuns / runs, 1);
+  for (std::uint64_t row = 0; row < count[0]; row += rows) {
+    Index first = start;
+    Shape size = count;
+    first[0] += row;
+    size[0] = std::min(rows, count[0] - row);
+    use(first, size, row * inner);
+  }
+}
+
 std::string against(const ElementView& reference, const ElementView& candidate) {
   return element_text(reference) + " against " + element_text(candidate);
 }
@@ -98,38 +141,31 @@ void compare_numbers_by_boxes(const OpenDataset& reference, const OpenDataset& c
   const h5::ElementType& right_type = candidate.dataset.type();
   NumberComparer comparer(backend, *line.compared_as);
   NumberMetrics& total = line.numbers;
-  const Shape box = box_shape(reference.dataset);
-  const auto compare_box = [&](const Index& start, const Shape& count) {
-    const h5::Values left = reference.dataset.read(start, count);
-    const h5::Values right = candidate.dataset.read(start, count);
-    const NumberPiece one{left_type.number, left.data()}, other{right_type.number, right.data()};
-    if (comparer.equal(one, other, element_count(count), total)) return;
-    const std::vector<RunPair> runs = runs_of(shape, start, count);
+  const auto compare_slab = [&](const Index& start, const Shape& count, const std::byte* left,
+                                const std::byte* right) {
     NumberMetrics metrics;
-    comparer.measure(one, other, runs, metrics);
+    const std::vector<RunPair> runs = runs_of(shape, start, count);
+    comparer.measure({left_type.number, left}, {right_type.number, right}, runs, metrics);
     const auto values_at = [&](std::uint64_t flat) {
       const std::uint64_t at = position_in(runs, flat);
-      return against({left_type, left.data() + at * left_type.size, reference.object},
-                     {right_type, right.data() + at * right_type.size, candidate.object});
+      return against({left_type, left + at * left_type.size, reference.object},
+                     {right_type, right + at * right_type.size, candidate.object});
     };
     const std::uint64_t first = total.total.first_unequal, worst = total.total.worst;
-    merge_counts(total.total, metrics.total);
+    merge(total.total, metrics.total);
     total.bits_only += metrics.bits_only;
     if (total.total.first_unequal != first)
       line.first_values = values_at(total.total.first_unequal);
     if (total.total.worst != worst) line.worst_values = values_at(total.total.worst);
   };
-  each_box(shape, box, compare_box);
-  if (total.total.unequal == 0) return;
-  // The norms of what is equal matter only now, so that equal datasets need not be measured.
+  const Shape box = box_shape(reference.dataset, candidate.dataset);
   each_box(shape, box, [&](const Index& start, const Shape& count) {
     const h5::Values left = reference.dataset.read(start, count);
     const h5::Values right = candidate.dataset.read(start, count);
-    NumberMetrics metrics;
-    const std::vector<RunPair> runs = runs_of(shape, start, count);
-    comparer.measure({left_type.number, left.data()}, {right_type.number, right.data()}, runs,
-                     metrics);
-    add(total.total.sums, metrics.total.sums);
+    each_slab(start, count, [&](const Index& first, const Shape& size, std::uint64_t before) {
+      compare_slab(first, size, left.data() + before * left_type.size,
+                   right.data() + before * right_type.size);
+    });
   });
 }
 
@@ -138,10 +174,10 @@ void compare_elements_by_boxes(const OpenDataset& reference, const OpenDataset& 
   const Shape& shape = reference.dataset.extent().shape;
   const h5::ElementType& left_type = reference.dataset.type();
   const h5::ElementType& right_type = candidate.dataset.type();
-  const bool by_bytes =
-      left_type.description == right_type.description && !h5::is_indirect(left_type);
+  const bool by_bytes = left_type == right_type && !h5::is_indirect(left_type);
   Metrics& total = line.numbers.total;
-  each_box(shape, box_shape(reference.dataset), [&](const Index& start, const Shape& count) {
+  const Shape box = box_shape(reference.dataset, candidate.dataset);
+  each_box(shape, box, [&](const Index& start, const Shape& count) {
     const h5::Values left = reference.dataset.read(start, count);
     const h5::Values right = candidate.dataset.read(start, count);
     total.count += element_count(count);

@@ -43,6 +43,7 @@ class Walk {
        Hdf5Report& report)
       : reference_(reference),
         candidate_(candidate),
+        backend_(backend),
         options_(options),
         report_(report),
         datasets_(reference, candidate, backend, options, report) {}
@@ -67,6 +68,9 @@ class Walk {
       if (selected(place.path)) {
         find("kind_differs", place.path,
              std::string(name_of(left.kind)) + " against " + name_of(right.kind));
+      } else {
+        lone(kReference, place.path, left);
+        lone(kCandidate, place.path, right);
       }
       return;
     }
@@ -102,26 +106,15 @@ class Walk {
   }
 
   void visit_group(const Place& place, std::vector<Place>& open) {
-    ++report_.groups;
-    if (selected(place.path)) compare_attributes(place);
+    if (selected(place.path)) {
+      ++report_.groups;
+      compare_attributes(place);
+    }
     const auto left = h5::child_names(reference_.caller(), *place.reference);
     const auto right = h5::child_names(candidate_.caller(), *place.candidate);
     const std::string prefix = place.path == "/" ? "/" : place.path + "/";
-    const auto lone = [&](const std::vector<std::string>& of, const std::vector<std::string>& all,
-                          Hdf5Side& side, const Object& group, const char* kind,
-                          const char* where) {
-      std::vector<std::string> names;
-      std::set_difference(of.begin(), of.end(), all.begin(), all.end(), std::back_inserter(names));
-      for (const std::string& name : names) {
-        const Object child = h5::open_child(side.caller(), group, name);
-        const bool whole = child.kind == ObjectKind::group;  // may hold what is selected
-        if (!whole && !selected(prefix + name)) continue;
-        find(kind, prefix + name,
-             std::string("a ") + name_of(child.kind) + " only in the " + where);
-      }
-    };
-    lone(left, right, reference_, *place.reference, "missing", "reference");
-    lone(right, left, candidate_, *place.candidate, "unexpected", "candidate");
+    lone_children(kReference, prefix, *place.reference, left, right);
+    lone_children(kCandidate, prefix, *place.candidate, right, left);
     std::vector<std::string> common;
     std::set_intersection(left.begin(), left.end(), right.begin(), right.end(),
                           std::back_inserter(common));
@@ -144,6 +137,37 @@ class Walk {
       }
     }
     std::move(groups.rbegin(), groups.rend(), std::back_inserter(open));
+  }
+
+  struct Side {
+    const char *kind, *name;
+  };
+  static constexpr Side kReference{"missing", "reference"}, kCandidate{"unexpected", "candidate"};
+
+  void lone_children(const Side& side, const std::string& prefix, const Object& group,
+                     const std::vector<std::string>& names,
+                     const std::vector<std::string>& others) {
+    const h5::Caller& caller = (&side == &kReference ? reference_ : candidate_).caller();
+    std::vector<std::string> alone;
+    std::set_difference(names.begin(), names.end(), others.begin(), others.end(),
+                        std::back_inserter(alone));
+    for (const std::string& name : alone) {
+      lone(side, prefix + name, h5::open_child(caller, group, name));
+    }
+  }
+
+  // What one file has at this path, or in this group, and the filter selects.
+  void lone(const Side& side, const std::string& path, const Object& object) {
+    if (selected(path)) {
+      find(side.kind, path, std::string("a ") + name_of(object.kind) + " only in the " + side.name);
+      return;
+    }
+    if (object.kind != ObjectKind::group) return;
+    if (std::find(lone_.begin(), lone_.end(), object.identity) != lone_.end()) return;  // a cycle
+    lone_.push_back(object.identity);
+    const h5::Caller& caller = (&side == &kReference ? reference_ : candidate_).caller();
+    lone_children(side, path + "/", object, h5::child_names(caller, object), {});
+    lone_.pop_back();
   }
 
   void compare_attributes(const Place& place) {
@@ -175,6 +199,7 @@ class Walk {
       return differs("shape " + extent_text(left.extent) + " against " + extent_text(right.extent));
     }
     const std::uint64_t count = left.values.size() / std::max<std::size_t>(left.type.size, 1);
+    if (options_.limits.any() && within_limits(left, right, count)) return;
     for (std::uint64_t i = 0; i < count; ++i) {
       const ElementView one{left.type, left.values.data() + i * left.type.size,
                             place.reference->handle.get()};
@@ -184,6 +209,20 @@ class Walk {
       return differs(element_text(one) + " against " + element_text(other) +
                      (count > 1 ? " at " + index_text(i, left.extent.shape) : ""));
     }
+  }
+
+  [[nodiscard]] bool within_limits(const h5::Attribute& left, const h5::Attribute& right,
+                                   std::uint64_t count) const {
+    constexpr auto kNumber = h5::ElementType::Kind::number;
+    if (left.type.kind != kNumber || right.type.kind != kNumber || count == 0) return false;
+    const auto type = comparison_type(left.type.number, right.type.number);
+    if (!type || !is_floating(*type)) return false;
+    NumberMetrics metrics;
+    const RunPair run{nullptr, nullptr, count, 0};
+    NumberComparer(backend_, *type)
+        .measure({left.type.number, left.values.data()}, {right.type.number, right.values.data()},
+                 {&run, 1}, metrics);
+    return within(metrics.total, options_.limits);
   }
 
   [[nodiscard]] bool selected(const std::string& path) const {
@@ -200,9 +239,11 @@ class Walk {
 
   Hdf5Side& reference_;
   Hdf5Side& candidate_;
+  const Backend& backend_;
   const Hdf5Options& options_;
   Hdf5Report& report_;
   std::set<std::pair<h5::Identity, h5::Identity>> seen_;
+  std::vector<h5::Identity> lone_;  // groups around the one that is looked into
   DatasetComparer datasets_;
 };
 
@@ -215,7 +256,8 @@ Hdf5Report compare_hdf5(const std::filesystem::path& reference,
   Hdf5Report report;
   report.reference = reference.string();
   report.candidate = candidate.string();
-  report.limit = options.limit;
+  report.limits = options.limits;
+  report.filter = options.filter;
   report.backend = backend.name();
   Hdf5Side left(reference, options.mode), right(candidate, options.mode);
   Walk(left, right, backend, options, report).run();

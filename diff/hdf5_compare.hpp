@@ -3,7 +3,6 @@
 #pragma once
 
 #include <filesystem>
-#include <optional>
 #include <string>
 
 #include "diff/backend.hpp"
@@ -13,8 +12,8 @@
 namespace ttrace {
 
 struct Hdf5Options {
-  std::optional<double> limit;  // of the relative error of a floating dataset; nullopt: equal
-  std::string filter;           // glob of paths, "" = all
+  Hdf5Limits limits;
+  std::string filter;  // glob of paths, "" = all
   ReadMode mode = ReadMode::automatic;
 };
 

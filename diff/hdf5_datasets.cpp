@@ -4,8 +4,6 @@
 #include "diff/hdf5_datasets.hpp"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 
 #include "diff/hdf5_boxes.hpp"
 #include "diff/hdf5_elements.hpp"
@@ -16,19 +14,6 @@ namespace ttrace {
 namespace {
 
 constexpr const char* kWhat = "compare";
-
-// Squares of doubles may leave their range; then the largest error of one element bounds that of
-// the norm.
-double relative_error_of(const Metrics& metrics) {
-  if (metrics.unequal == 0) return 0;
-  const double errors = metrics.sums.error_squares, squares = metrics.sums.reference_squares;
-  const bool exact = errors > 1e-280 && std::isfinite(errors) && std::isfinite(squares);
-  if (exact && squares > 1e-280) return std::sqrt(errors / squares);
-  if (metrics.zero_reference > 0 || metrics.max_error == 0) {
-    return std::numeric_limits<double>::infinity();
-  }
-  return metrics.max_relative;
-}
 
 std::uint64_t elements_of(const h5::Dataset& dataset, const h5::Caller& caller,
                           const std::string& path) {
@@ -101,6 +86,11 @@ Hdf5Side::Hdf5Side(const std::filesystem::path& path, ReadMode mode)
   if (std::filesystem::is_directory(path)) {
     caller_.fail("it is a folder; give two traces, or two HDF5 files");
   }
+  std::error_code error;
+  const auto kind = std::filesystem::status(path, error).type();
+  if (kind == std::filesystem::file_type::fifo || kind == std::filesystem::file_type::socket) {
+    caller_.fail("it is no regular file");
+  }
   file_ = h5::open_any_file(caller_);
 }
 
@@ -134,6 +124,10 @@ void DatasetComparer::compare(const std::string& path, const h5::Object& referen
   if (left.extent() != right.extent()) {
     return find("shape_differs",
                 "shape " + extent_text(left.extent()) + " against " + extent_text(right.extent()));
+  }
+  for (const h5::Dataset* dataset : {&left, &right}) {
+    const std::string filter = dataset->missing_filter();
+    if (!filter.empty()) return find("not_compared", filter);
   }
   const std::string types = incomparable(left.type(), right.type());
   if (!types.empty()) {
@@ -194,14 +188,16 @@ void DatasetComparer::judge(DatasetLine& line) {
   }
   if (total.unequal == 0) return;
   line.relative_error = relative_error_of(total);
-  const bool limited = options_.limit && line.compared_as && is_floating(*line.compared_as);
-  const bool within = limited && line.relative_error <= *options_.limit;
-  line.differs = total.nonfinite_mismatch > 0 || !within;
+  const bool limited = options_.limits.any() && line.compared_as && is_floating(*line.compared_as);
+  line.differs = !within(total, limited ? options_.limits : Hdf5Limits());
   if (!line.differs) return;
   const char* kind = total.nonfinite_mismatch > 0 ? "nonfinite"
                      : limited                    ? "over_limit"
                                                   : "not_equal";
-  report_.findings.push_back({kind, line.path, "", message_of(line)});
+  const bool unlimited = options_.limits.any() && !limited;
+  report_.findings.push_back(
+      {kind, line.path, "",
+       message_of(line) + (unlimited ? "; limits are for floating numbers only" : "")});
 }
 
 }  // namespace ttrace

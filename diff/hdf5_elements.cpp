@@ -201,7 +201,7 @@ std::string incomparable(const ElementType& reference, const ElementType& candid
     case Kind::compound:
       return incomparable_compounds(reference, candidate);
     case Kind::array:
-      if (reference.count != candidate.count) return types;
+      if (reference.dimensions != candidate.dimensions) return types;
       [[fallthrough]];
     case Kind::vlen:
     case Kind::enumeration:

@@ -49,6 +49,27 @@ std::string contents(const Hdf5Report& report) {
          plural(report.attributes, "attribute");
 }
 
+// Within limits much can hide, so it is said.
+std::string unequal_text(const Hdf5Report& report) {
+  std::uint64_t unequal = 0;
+  const DatasetLine* furthest = nullptr;
+  for (const DatasetLine& line : report.datasets) {
+    if (line.numbers.total.unequal == 0) continue;
+    ++unequal;
+    if (furthest == nullptr || line.relative_error > furthest->relative_error) furthest = &line;
+  }
+  if (furthest == nullptr) return "  all datasets are equal";
+  const Metrics& total = furthest->numbers.total;
+  return "  " + plural(unequal, "dataset") + " not equal, the furthest " + furthest->path + ": " +
+         grouped(total.unequal) + " of " + grouped(total.count) + " elements, relative error " +
+         short_number(furthest->relative_error) + ", largest error " +
+         short_number(total.max_error) + " (" + furthest->worst_values + ")";
+}
+
+Json number_or_null(const std::optional<double>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
 Json dataset_json(const DatasetLine& line) {
   const Metrics& total = line.numbers.total;
   Json json = {{"path", line.path},
@@ -117,8 +138,9 @@ std::string hdf5_report_as_text(const Hdf5Report& report, const TextOptions& opt
   const auto line = [&text](const std::string& words) { text += words + "\n"; };
   if (report.same()) {
     line(colored("same", "1;32", options) +
-         (report.limit ? ", within " + short_number(*report.limit) + ": " : ": ") +
+         (report.limits.any() ? ", within " + limits_text(report.limits) + ": " : ": ") +
          contents(report));
+    if (report.limits.any()) line(unequal_text(report));
   } else {
     line(colored("differs", "1;31", options) + ": " + plural(report.findings.size(), "difference") +
          " in " + contents(report));
@@ -163,7 +185,10 @@ std::string hdf5_report_as_json(const Hdf5Report& report) {
                {"verdict", report.same() ? "same" : "differs"},
                {"reference", report.reference},
                {"candidate", report.candidate}};
-  json["limit"] = report.limit ? Json(*report.limit) : Json(nullptr);
+  json["limit"] = number_or_null(report.limits.norm);
+  json["element_relative_limit"] = number_or_null(report.limits.element_relative);
+  json["element_absolute_limit"] = number_or_null(report.limits.element_absolute);
+  json["filter"] = report.filter.empty() ? Json(nullptr) : Json(report.filter);
   json["backend"] = report.backend;
   json["compared"] = {{"datasets", report.datasets.size()},
                       {"groups", report.groups},
@@ -192,7 +217,8 @@ std::string hdf5_report_as_junit(const Hdf5Report& report) {
   junit::Suite suite{"hdf5",
                      {{"reference", report.reference},
                       {"candidate", report.candidate},
-                      {"limit", report.limit ? short_number(*report.limit) : "equal values"},
+                      {"limit", report.limits.any() ? limits_text(report.limits) : "equal values"},
+                      {"filter", report.filter},
                       {"backend", report.backend}},
                      {}};
   for (const DatasetLine& line : report.datasets) {

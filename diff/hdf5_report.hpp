@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "diff/hdf5_limits.hpp"
 #include "diff/hdf5_numbers.hpp"
 #include "diff/report.hpp"
 #include "libttrace/h5_object.hpp"
@@ -34,7 +35,8 @@ struct Hdf5Finding {
 
 struct Hdf5Report {
   std::string reference, candidate;  // paths
-  std::optional<double> limit;       // relative, of floating datasets; nullopt: equal values
+  Hdf5Limits limits;
+  std::string filter;  // of paths; "": all
   std::string backend;
   std::deque<DatasetLine> datasets;  // that could be compared, by path as they were met
   std::vector<Hdf5Finding> findings;

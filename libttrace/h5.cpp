@@ -44,6 +44,16 @@ std::string plain_reason(std::string text) {
   return text.empty() ? "libhdf5 gives no reason" : text;
 }
 
+std::string advice_if_newer(const std::string& reason) {
+  if (reason.find("version number") == std::string::npos) return "";
+  unsigned major = 0, minor = 0, release = 0;
+  H5get_libversion(&major, &minor, &release);
+  return "; this is libhdf5 " + std::to_string(major) + "." + std::to_string(minor) + "." +
+         std::to_string(release) +
+         ", a newer one may have written the file (libver='v110' keeps "
+         "h5py from it)";
+}
+
 void disable_locks([[maybe_unused]] const Caller& caller, [[maybe_unused]] Id access) {
 #if H5_VERSION_GE(1, 12, 1) || (H5_VERSION_GE(1, 10, 7) && !H5_VERSION_GE(1, 12, 0))
   caller.check(H5Pset_file_locking(access, false, true));
@@ -113,7 +123,7 @@ void Caller::fail_with_reason() const {
   std::string text;
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, take_first, &text);
   const std::string reason = plain_reason(text);
-  fail(reason + advice_if_full(reason));
+  fail(reason + advice_if_full(reason) + advice_if_newer(reason));
 }
 
 Handle create_file(const Caller& caller) {

@@ -177,6 +177,7 @@ void take_repeated(const Caller& caller, Id type, ElementType& out, int depth, K
   for (int at = 0; at < rank; ++at) {
     const hsize_t size = dimensions[static_cast<std::size_t>(at)];
     out.count *= size;
+    out.dimensions.push_back(size);
     out.description += "[" + std::to_string(size) + "]";
   }
 }

@@ -43,15 +43,18 @@ struct ElementType {
 
   Kind kind = Kind::unknown;
   std::size_t size = 0;     // of an element in memory, when it is read as the file's own type
-  std::string description;  // equal for equal types, and for no others
+  std::string description;  // for readers: neither offsets nor sizes of compounds are in it
   NumberFormat number;
   bool variable = false;  // a text that is a pointer
   Padding padding = Padding::nul_ended;
   std::uint64_t count = 0;
+  std::vector<std::uint64_t> dimensions;  // of an array
   std::vector<ElementType> parts;
   std::vector<std::string> part_names;
   std::vector<std::size_t> part_offsets;
   std::vector<Name> names;
+  // Equal bytes are equal elements, unless there is something indirect.
+  bool operator==(const ElementType&) const = default;
 };
 
 [[nodiscard]] ElementType element_type(const Caller& caller, Id type);

@@ -5,6 +5,7 @@
 #include <hdf5.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 namespace ttrace::h5 {
@@ -172,17 +173,38 @@ Shape Dataset::chunk() const {
   return {sizes.begin(), sizes.end()};
 }
 
+std::string Dataset::missing_filter() const {
+  if (offset_) return "";
+  const Handle creation = caller_.own(H5Dget_create_plist(id_), H5Pclose);
+  const int count = H5Pget_nfilters(creation.get());
+  caller_.check(count);
+  for (unsigned i = 0; i < static_cast<unsigned>(count); ++i) {
+    unsigned flags = 0, config = 0;
+    std::size_t values = 0;
+    std::array<char, 64> name{};
+    const H5Z_filter_t filter = H5Pget_filter2(creation.get(), i, &flags, &values, nullptr,
+                                               name.size(), name.data(), &config);
+    caller_.check(filter);
+    if (H5Zfilter_avail(filter) > 0) continue;
+    return "its filter " + std::to_string(filter) + " (" + name.data() +
+           ") is not to be found; HDF5_PLUGIN_PATH names the folder of such plugins";
+  }
+  return "";
+}
+
 Values Dataset::read(const std::vector<std::uint64_t>& start, const Shape& count) const {
   Handle type = caller_.own(H5Tcopy(type_id_.get()), H5Tclose);
   const Handle from = caller_.own(H5Dget_space(id_), H5Sclose);
   const std::vector<hsize_t> begin(start.begin(), start.end()), size(count.begin(), count.end());
   const std::uint64_t elements = element_count(count);
+  Handle to = caller_.own(H5Screate(H5S_SCALAR), H5Sclose);
   if (!begin.empty()) {
     caller_.check(H5Sselect_hyperslab(from.get(), H5S_SELECT_SET, begin.data(), nullptr,
                                       size.data(), nullptr));
+    // Of the same shape, because libhdf5 else walks the chunks element by element.
+    to = caller_.own(H5Screate_simple(static_cast<int>(size.size()), size.data(), nullptr),
+                     H5Sclose);
   }
-  const hsize_t total = elements;
-  Handle to = caller_.own(H5Screate_simple(1, &total, nullptr), H5Sclose);
   const Id to_id = to.get();
   Values values(std::move(type), std::move(to), elements * type_->size, is_indirect(*type_));
   caller_.check(H5Dread(id_, type_id_.get(), to_id, from.get(), H5P_DEFAULT, values.data()));

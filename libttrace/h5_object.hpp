@@ -77,6 +77,8 @@ class Dataset {
   // Where its elements begin in the file, one after another; nullopt: they are only to be read.
   [[nodiscard]] const std::optional<std::uint64_t>& offset() const { return offset_; }
   [[nodiscard]] Shape chunk() const;  // empty: no chunks
+  // Why its elements cannot be read: a filter that libhdf5 does not find; "" when it finds all.
+  [[nodiscard]] std::string missing_filter() const;
   // `box` lies inside. Bytes are those of the file: nothing is converted.
   [[nodiscard]] Values read(const std::vector<std::uint64_t>& start, const Shape& count) const;
 

@@ -32,7 +32,7 @@ constexpr const char* kPurpose =
     "candidate's tensors are split over its ranks, proves that, compares every tensor under a\n"
     "limit that rounding explains, and names the first module that diverges.\n"
     "Of two HDF5 files it compares all datasets and attributes, path by path: values must be\n"
-    "equal, or within --rel.\n"
+    "equal, or within --rel, --max-rel and --max-abs.\n"
     "Exit code 0: same; 1: differs; 2: no answer.";
 
 struct Options {
@@ -42,7 +42,7 @@ struct Options {
   std::string junit;
   std::string high;
   std::string limits;
-  std::optional<double> relative;
+  std::optional<double> relative, max_relative, max_absolute;
   std::string bound;  // "": sqrt
   std::string layout;
   std::optional<std::int64_t> iteration;
@@ -75,14 +75,23 @@ void add_options(CLI::App& app, Options& options) {
                      "how limits grow with depth: sqrt, or theorem as in arXiv 2506.09280 (sqrt)")
           ->check(CLI::IsMember({"sqrt", "theorem"}))
           ->type_name("NAME");
-  app.add_option("--rel", options.relative, "one relative limit for all floating tensors")
-      ->check(CLI::Validator(
-          [](std::string& text) {
-            const double limit = std::strtod(text.c_str(), nullptr);
-            return limit >= 0 && limit <= 1e300 ? std::string() : text + ": no relative limit";
-          },
-          "", "limit"))
+  const CLI::Validator limit(
+      [](std::string& text) {
+        const double value = std::strtod(text.c_str(), nullptr);
+        return value >= 0 && value <= 1e300 ? std::string() : text + ": no limit";
+      },
+      "", "limit");
+  app.add_option("--rel", options.relative, "one limit |c - r| / |r| for all floating tensors")
+      ->check(limit)
       ->excludes(bound)
+      ->type_name("X");
+  app.add_option("--max-rel", options.max_relative,
+                 "in HDF5 files: the same for each element, as h5diff -p")
+      ->check(limit)
+      ->type_name("X");
+  app.add_option("--max-abs", options.max_absolute,
+                 "in HDF5 files: |c - r| of each element, as h5diff -d")
+      ->check(limit)
       ->type_name("X");
   app.add_option("--layout", options.layout, "rules that say how tensors are split")
       ->type_name("FILE");
@@ -121,6 +130,17 @@ void write_documents(const std::string& json, const std::string& junit, const Op
   }
 }
 
+// A report would take the place of what it is about.
+void refuse_to_overwrite(const Options& options) {
+  for (const std::string& output : {options.json, options.junit}) {
+    for (const std::string& input : {options.reference, options.candidate}) {
+      std::error_code error;
+      if (output.empty() || !std::filesystem::equivalent(output, input, error)) continue;
+      throw Trouble("write", output, "is one of the two that are compared; give another file");
+    }
+  }
+}
+
 // Files, and not the folders that traces are.
 bool are_files(const Options& options) {
   std::error_code error;
@@ -155,6 +175,10 @@ ReadMode read_mode(const Options& options) {
 }
 
 Report run_comparison(const Options& options) {
+  if (options.max_relative || options.max_absolute) {
+    throw Trouble(options.max_relative ? "--max-rel" : "--max-abs", options.reference,
+                  "is for HDF5 files, not for traces");
+  }
   const auto backend = choose_backend(options.backend);
   const OpenTraces traces = open_traces(
       {options.reference, options.candidate, options.high, options.limits, read_mode(options)});
@@ -208,8 +232,11 @@ Result diff_files(const Options& options, const TextOptions& style) {
     if (given) throw Trouble(name, options.reference, "is for traces, not for HDF5 files");
   }
   const auto backend = choose_backend(options.backend);
-  const Hdf5Report report = compare_hdf5(options.reference, options.candidate, *backend,
-                                         {options.relative, options.filter, read_mode(options)});
+  const Hdf5Report report =
+      compare_hdf5(options.reference, options.candidate, *backend,
+                   {{options.relative, options.max_relative, options.max_absolute},
+                    options.filter,
+                    read_mode(options)});
   return {report.same() ? kSame : kDiffer, options.quiet ? "" : hdf5_report_as_text(report, style),
           options.json.empty() ? "" : hdf5_report_as_json(report),
           options.junit.empty() ? "" : hdf5_report_as_junit(report)};
@@ -239,6 +266,7 @@ int main(int argc, char** argv) {
     Options options;
     add_options(app, options);
     if (const auto code = parse_arguments(app, argc, argv)) return *code;
+    refuse_to_overwrite(options);
     try {
       return run_diff(options);
     } catch (const std::exception& error) {

@@ -103,6 +103,40 @@ class Numbers(FilesTest):
         # Integers must be equal all the same.
         self.assertEqual(self.kinds({"x": np.arange(5)}, {"x": np.arange(5) + 1}, "--rel", "1e9"), [("not_equal", "/x")])
 
+    def test_limits_of_elements(self):
+        left, right = self.arrays()
+        left, right = left.astype(float), right.astype(float)
+        relative, absolute = np.max(np.abs(right - left) / np.abs(left)), np.max(np.abs(right - left))
+        for option, value in (("--max-rel", relative), ("--max-abs", absolute)):
+            self.report({"x": left}, {"x": right}, option, repr(float(value)), code=SAME)
+            self.assertEqual(self.kinds({"x": left}, {"x": right}, option, repr(float(value) * (1 - 1e-9))), [("over_limit", "/x")])
+        # All that are given must hold.
+        self.report({"x": left}, {"x": right}, "--rel", "1e9", "--max-rel", "1e9", "--max-abs", absolute * 0.9, code=DIFFERS)
+
+    def test_one_far_element_is_within_a_limit_of_the_norm_only_and_it_is_said(self):
+        left = np.linspace(1, 1000, 10000)
+        right = left.copy()
+        right[7] += 100
+        text = self.run_diff(self.write("a.h5", {"x": left}), self.write("b.h5", {"x": right}), "--rel", "2e-3", code=SAME)
+        self.assertIn("1 dataset not equal, the furthest /x: 1 of 10,000 elements", text)
+        self.assertIn("largest error 100", text)
+        self.assertEqual(self.kinds({"x": left}, {"x": right}, "--max-rel", "2e-3"), [("over_limit", "/x")])
+
+    def test_an_element_without_a_reference_needs_an_absolute_limit(self):
+        pair = {"x": np.zeros(3)}, {"x": np.array([0, 0, 1e-30])}
+        self.report(*pair, "--max-rel", "1e9", code=DIFFERS)
+        self.report(*pair, "--max-abs", "1e-29", code=SAME)
+
+    def test_limits_hold_for_floating_attributes_too(self):
+        def with_rate(rate):
+            def fill(file):
+                file["x"] = 1
+                file.attrs["lr"] = rate
+                file.attrs["steps"] = 5
+            return fill
+        self.report(with_rate(3e-4), with_rate(3.00000001e-4), "--max-rel", "1e-6", code=SAME)
+        self.assertEqual(self.kinds(with_rate(3e-4), with_rate(3.00000001e-4), "--max-rel", "1e-10"), [("attribute_differs", "/")])
+
     def test_integers_of_all_sizes_are_exact(self):
         for dtype in ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", ">i2", ">u4", ">i8"):
             information = np.iinfo(dtype)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import time
 import unittest
 
@@ -97,6 +98,27 @@ class Objects(FilesTest):
         self.assertEqual(self.kinds({"a/x": 1, "b/x": 1}, {"a/x": 1, "b/x": 2}, "--filter", "*/x"), [("not_equal", "/b/x")])
         self.report({"a": 1}, {"a": 1}, "--filter", "/b", code=TROUBLE)
 
+    def test_a_filter_applies_to_what_only_one_file_has(self):
+        one, more = {"a/x": 1}, {"a/x": 1, "b/c/x": 1, "b/y": 1}
+        self.report(one, more, "--filter", "/a/*", code=SAME)
+        self.assertEqual(self.kinds(one, more, "--filter", "*/y"), [("unexpected", "/b/y")])
+        self.assertEqual(self.kinds(more, one, "--filter", "/b/*"), [("missing", "/b/c"), ("missing", "/b/y")])
+        self.assertEqual(self.kinds({"b": 1, "a": 1}, more, "--filter", "*/x"), [("unexpected", "/a/x"), ("unexpected", "/b/c/x")])
+        self.report(one, more, "--filter", "/nope/*", code=TROUBLE)
+        self.assertEqual(self.report(one, more, "--filter", "/a/*", code=SAME)["filter"], "/a/*")
+
+    def test_a_filter_of_libhdf5_that_is_not_there(self):
+        def filled(file):
+            file["first"] = 1
+            file.create_dataset("packed", data=np.arange(1000.0), compression="lzf")
+            file["second"] = 2
+        plugins = {"HDF5_PLUGIN_PATH": str(self.folder)}
+        a, b = self.write("a.h5", filled), self.write("b.h5", filled)
+        done = subprocess.run([DIFF, a, b], capture_output=True, text=True, env={**os.environ, **plugins})
+        self.assertEqual(done.returncode, DIFFERS, done.stdout + done.stderr)
+        self.assertIn("/packed: its filter 32000 (lzf) is not to be found", done.stdout)
+        self.assertIn("differs: 1 difference in 2 datasets", done.stdout)
+
     def test_a_filter_sees_every_path_of_an_object(self):
         def twice(value):
             def fill(file):
@@ -182,6 +204,24 @@ class Contents(FilesTest):
                 self.report({"x": value}, {"x": value}, code=SAME)
         self.assertIn("the first at []: 1.5 against 2.5", self.report({"x": 1.5}, {"x": 2.5}, code=DIFFERS)["findings"][0]["message"])
 
+    def test_compounds_that_are_stored_in_other_ways(self):
+        fields = [("f", "<f8"), ("i", "<i4")]
+        packed, aligned = np.zeros(1000, fields), np.zeros(1000, np.dtype(fields, align=True))
+        self.report({"x": packed}, {"x": aligned}, code=SAME)
+        aligned["f"][900:] = 5
+        self.assertEqual(self.kinds({"x": packed}, {"x": aligned}), [("not_equal", "/x")])
+        self.assertEqual(self.kinds({"x": aligned}, {"x": packed}), [("not_equal", "/x")])
+        def swapped(offsets):
+            return np.dtype({"names": ["a", "b"], "formats": ["<i4", "<i4"], "offsets": offsets, "itemsize": 8})
+        bytes_ = np.array([1, 2, 1, 2], "<i4").tobytes()
+        self.assertEqual(self.kinds({"x": np.frombuffer(bytes_, swapped([0, 4]))}, {"x": np.frombuffer(bytes_, swapped([4, 0]))}),
+                         [("not_equal", "/x")])
+
+    def test_arrays_of_other_shapes(self):
+        def array(shape):
+            return {"x": np.zeros(3, np.dtype([("m", "<i4", shape)]))}
+        self.assertEqual(self.kinds(array((2, 3)), array((3, 2))), [("dtype_differs", "/x")])
+
     def test_long_double_by_its_bytes(self):
         one = np.array([1, 2], np.longdouble)
         self.report({"x": one}, {"x": one}, code=SAME)
@@ -192,10 +232,14 @@ class Large(FilesTest):
     elements = 5 * 2**28  # 5 GiB of float32
 
     def peak(self, *arguments) -> tuple[int, int]:
-        with subprocess.Popen([DIFF, *map(str, arguments)], stdout=subprocess.DEVNULL) as process:
-            _, status, usage = os.wait4(process.pid, 0)
-            process.returncode = os.waitstatus_to_exitcode(status)
-        return process.returncode, usage.ru_maxrss // 1024
+        """Exit code and MiB. Started by a small process, because a child begins with its parent's peak."""
+        small = ("import os, sys; pid = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ, file_actions="
+                 "[(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]); _, status, usage = os.wait4(pid, 0); "
+                 "print(os.waitstatus_to_exitcode(status), usage.ru_maxrss // 1024)")
+        done = subprocess.run([sys.executable, "-S", "-c", small, DIFF, *map(str, arguments)], capture_output=True,
+                              text=True, check=True)
+        code, peak = map(int, done.stdout.split())
+        return code, peak
 
     def test_a_chunked_dataset_of_5_gib_that_is_nearly_empty(self):
         def fill(value):
@@ -223,6 +267,36 @@ class Large(FilesTest):
         self.assertLess(peak, 64)
         self.assertIn(f"1 of {self.elements} elements differ, the first at [{self.elements - 3}]", self.run_diff(a, b, code=DIFFERS))
 
+    def test_a_column_of_which_each_element_is_a_run(self):
+        def fill(value):
+            def put(file):
+                made = file.create_dataset("x", (2**22, 4), "u1", chunks=(2**22, 1))
+                made[2**21, 2] = value
+            return put
+        a, b = self.write("a.h5", fill(1)), self.write("b.h5", fill(2))
+        code, peak = self.peak(a, b)
+        self.assertEqual(code, DIFFERS)
+        self.assertLess(peak, 64)
+        self.assertIn("the first at [2097152,2]: 1 against 2", self.run_diff(a, b, code=DIFFERS))
+
+    def test_many_long_texts(self):
+        texts = ["x" * 2000] * 50_000
+        def put(file):
+            file.create_dataset("x", data=texts, dtype=h5py.string_dtype())
+        a, b = self.write("a.h5", put), self.write("b.h5", put)
+        code, peak = self.peak(a, b)
+        self.assertEqual(code, SAME)
+        self.assertLess(peak, 96)
+
+    def test_chunks_that_are_cut_in_other_ways(self):
+        values = np.arange(600 * 700.0).reshape(600, 700)
+        def cut(chunks, more):
+            return lambda file: file.create_dataset("x", data=values + more, chunks=chunks, compression="gzip")
+        self.report(cut((3, 700), 0), cut((600, 2), 0), code=SAME)
+        report = self.report(cut((3, 700), 0), cut((600, 2), 1), code=DIFFERS)
+        self.assertAlmostEqual(report["datasets"][0]["relative_error"],
+                               np.sqrt(values.size) / np.linalg.norm(values), places=14)
+
     def test_a_dataset_that_was_never_written(self):
         def fill(value):
             return lambda file: file.create_dataset("x", (10_000_000,), "f4", fillvalue=value)
@@ -231,6 +305,16 @@ class Large(FilesTest):
 
 
 class Trouble(FilesTest):
+    def test_a_report_does_not_take_the_place_of_a_file(self):
+        a, b = self.write("a.h5", {"x": 1}), self.write("b.h5", {"x": 2})
+        for option in ("--json", "--junit"):
+            self.assertIn("is one of the two", self.run_diff(a, b, option, b, code=TROUBLE))
+        self.run_diff(a, b, code=DIFFERS)
+
+    def test_a_pipe_is_trouble(self):
+        os.mkfifo(self.folder / "pipe.h5")
+        self.assertIn("no regular file", self.run_diff(self.folder / "pipe.h5", self.write("a.h5", {"x": 1}), code=TROUBLE))
+
     def test_bad_input(self):
         good = self.write("good.h5", {"x": np.zeros(100_000)})
         cut = self.folder / "cut.h5"
