@@ -26,5 +26,8 @@ struct SearchRules {
 
 [[nodiscard]] bool holds(const Values& values, const Situations& situations,
                          const Condition& condition, const Example& example);
+// Of any number of records together: `unequal` asks that no two agree.
+[[nodiscard]] bool holds(const Values& values, const Situations& situations,
+                         const Condition& condition, std::span<const SituationId> records);
 
 }  // namespace ttrace::invariant

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "invariant/invariant.hpp"
@@ -19,7 +20,11 @@ struct Active {     // a context manager
   Value arguments;  // object: parameter -> value without its type tag
 };
 
-// Fields in the order of the record, without those whose value is absent, a list or an object.
+// Whether a clause may name the column: who and where, settings, attributes of variables.
+[[nodiscard]] bool may_name(std::string_view column);
+
+// Fields that a clause may name, in the order of the record, without those whose value is absent,
+// a list or an object.
 struct Situation {
   std::vector<Field> fields;
   std::vector<Active> managers;
@@ -30,8 +35,10 @@ using SituationId = std::uint32_t;
 // Equal situations have equal numbers, given in the order of first appearance.
 class Situations {
  public:
-  explicit Situations(const Values& values);
+  Situations();
   ~Situations();
+  Situations(Situations&&) noexcept;
+  Situations& operator=(Situations&&) noexcept;
   SituationId add(Situation situation);
   [[nodiscard]] const Situation& operator[](SituationId id) const;
   [[nodiscard]] std::size_t size() const;
@@ -41,7 +48,8 @@ class Situations {
   std::unique_ptr<Impl> impl_;
 };
 
-// One record, or two of which `second` is the other one's situation.
+// One record, or two of which `second` is the other one's situation. Of two, both hold the context
+// managers of the first.
 struct Example {
   SituationId first = 0;
   SituationId second = 0;
