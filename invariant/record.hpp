@@ -35,6 +35,9 @@ struct Record {
   Value args;     // object: position -> typed value; absent where not recorded
   Value kwargs;   // object: name -> typed value
   Value returns;  // a typed value, or a list of them
+  // The whole line as an object, where names within it hold a '.' or are there twice, so that the
+  // fields do not tell what it was; else absent.
+  Value original;
 
   // Absent when the record has no such column.
   [[nodiscard]] Value field(Name column) const {

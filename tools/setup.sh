@@ -69,7 +69,7 @@ pip_needs() {
 
 install_dependencies() {
   install_packages g++ pkg-config python3 libhdf5-dev hdf5-tools zlib1g-dev libcli11-dev \
-    nlohmann-json3-dev catch2 libxxhash-dev libhwy-dev
+    nlohmann-json3-dev catch2 libxxhash-dev libhwy-dev libsimdjson-dev
   make_venv
   pip_needs mesonbuild meson
   pip_needs ninja ninja

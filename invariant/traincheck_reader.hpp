@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// TrainCheck's traces: folders with "trace_API_<pid>_<tid>.log", "trace_VAR_<pid>_<tid>.log" and
+// "proxy_log.json", a record a line. Lines that are none are counted and left out.
+#pragma once
+
+#include <filesystem>
+#include <vector>
+
+#include "invariant/record.hpp"
+#include "invariant/record_form.hpp"
+
+namespace ttrace::invariant {
+
+// The files of a folder that hold records: in the order of process, thread, name. A file is its own
+// only one. Throws Trouble when there is none.
+[[nodiscard]] std::vector<std::filesystem::path> traincheck_files(
+    const std::filesystem::path& trace);
+
+// Throws Trouble when nothing can be read at all.
+[[nodiscard]] Records read_traincheck(const std::filesystem::path& trace,
+                                      const ReadOptions& options = {});
+
+}  // namespace ttrace::invariant
