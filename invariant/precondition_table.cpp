@@ -54,16 +54,43 @@ std::optional<std::size_t> PreconditionTable::slot_of(const Slot& slot, std::siz
       !rules_.traincheck && (of_one_run(values_.text(slot.property)) ||
                              (slot.argument && of_one_run(values_.text(*slot.argument))));
   slots_.push_back(fresh);
-  columns_.emplace_back(rows_);
+  columns_.emplace_back();
+  columns_.back().cells.resize(rows_);
+  columns_.back().positions.resize(rows_);
   return slots_.size() - 1;
 }
 
-void PreconditionTable::set(const Slot& slot, Cell cell, bool asking) {
+std::uint32_t PreconditionTable::number_of(Column& column, Value value) {
+  // Kinds are few, and values of different kinds that share bits are told apart below.
+  const std::uint64_t key = value.bits ^ (static_cast<std::uint64_t>(value.kind) << 60);
+  if (!column.values.empty() && key == column.last_key &&
+      identical(column.values[column.last_number], value)) {
+    return column.last_number;
+  }
+  auto [entry, added] = column.numbers.try_emplace(key, column.values.size());
+  if (!added && !identical(column.values[entry->second], value)) {
+    const auto found =
+        std::ranges::find_if(column.values, [&](Value other) { return identical(other, value); });
+    if (found != column.values.end()) {
+      return static_cast<std::uint32_t>(found - column.values.begin());
+    }
+    added = true;
+  }
+  const auto number = added ? static_cast<std::uint32_t>(column.values.size()) : entry->second;
+  if (added) column.values.push_back(value);
+  column.last_key = key;
+  column.last_number = number;
+  return number;
+}
+
+void PreconditionTable::set(const Slot& slot, Value value, bool different, bool asking) {
   const std::optional<std::size_t> number = slot_of(slot, next_guess_, asking);
   if (!number) return;
   next_guess_ = *number + 1;
-  cell.position = position_++;
-  columns_[*number].back() = cell;
+  Column& column = columns_[*number];
+  const std::uint32_t code = (number_of(column, value) + 1) * 2 + (different ? 1 : 0);
+  column.cells.back() = static_cast<Cell>(code);
+  column.positions.back() = position_++;
 }
 
 void PreconditionTable::add_fields(const Example& example, bool asking) {
@@ -71,8 +98,8 @@ void PreconditionTable::add_fields(const Example& example, bool asking) {
   const Situation* second = example.pair ? &situations_[example.second] : nullptr;
   std::size_t at = 0;  // in second: both have the same order, mostly
   for (const Field& field : first.fields) {
-    Cell cell{Cell::Kind::one, 0, field.value};
     if (!answers(field.value)) continue;
+    bool different = false;
     if (second != nullptr) {
       const auto& others = second->fields;
       while (at < others.size() && others[at].column != field.column) ++at;
@@ -86,9 +113,9 @@ void PreconditionTable::add_fields(const Example& example, bool asking) {
       }
       const Value other = others[at++].value;
       if (!answers(other)) continue;
-      if (!values_.equal(field.value, other)) cell.kind = Cell::Kind::different;
+      different = !values_.equal(field.value, other);
     }
-    set({field.column, std::nullopt}, cell, asking);
+    set({field.column, std::nullopt}, field.value, different, asking);
   }
 }
 
@@ -96,11 +123,11 @@ void PreconditionTable::add_managers(const Example& example, bool asking) {
   for (const Active& active : situations_[example.first].managers) {
     const Name property =
         values_.name(std::string(kManagers) + std::string(values_.text(active.manager)));
-    set({property, std::nullopt, true}, {Cell::Kind::one, 0, none()}, asking);
+    set({property, std::nullopt, true}, none(), false, asking);
     if (active.arguments.kind != Kind::object) continue;
     for (const Member& argument : values_.members(active.arguments)) {
       if (!answers(argument.value)) continue;
-      set({property, argument.name}, {Cell::Kind::one, 0, argument.value}, asking);
+      set({property, argument.name}, argument.value, false, asking);
     }
   }
 }
@@ -108,7 +135,10 @@ void PreconditionTable::add_managers(const Example& example, bool asking) {
 void PreconditionTable::add(std::span<const CountedExample> examples, bool asking) {
   for (const CountedExample& entry : examples) {
     ++rows_;
-    for (std::vector<Cell>& column : columns_) column.emplace_back();
+    for (Column& column : columns_) {
+      column.cells.push_back(Cell::missing);
+      column.positions.push_back(0);
+    }
     next_guess_ = 0;
     position_ = 0;
     add_fields(entry.example, asking);

@@ -35,27 +35,29 @@ bool of_one_run(Value value) {
 // The terms of one slot while rows are added.
 class Collector {
  public:
-  Collector(const Values& values, const Slot& slot, std::uint32_t number, std::size_t rows,
+  Collector(const Values& values, const PreconditionTable& table, std::uint32_t number,
             bool all_constants)
       : values_(values),
-        slot_(slot),
+        table_(table),
+        slot_(table.slots()[number]),
         number_(number),
-        count_(rows),
-        all_(rows),
+        count_(table.rows()),
+        all_(table.rows()),
         all_constants_(all_constants) {}
 
-  void add(std::uint32_t row, const Cell& cell) {
+  void add(std::uint32_t row, Cell cell) {
     if (slot_.exist) return keep({ClauseType::exist, TypeName::none, number_, {}}, row);
-    if (cell.kind == Cell::Kind::different) {
-      first(dtype_of(cell.value));
-      return keep({ClauseType::unequal, dtype_of(cell.value), number_, {}}, row);
+    const Value value = table_.value(number_, cell);
+    if (PreconditionTable::differ(cell)) {
+      first(dtype_of(value));
+      return keep({ClauseType::unequal, dtype_of(value), number_, {}}, row);
     }
     // A field that is None suggests two clauses, which differ in the type only.
-    const bool twice = cell.value.kind == Kind::none && !slot_.argument;
-    first(twice ? TypeName::none : dtype_of(cell.value));
-    if (dtype_ != TypeName::boolean) return constant(cell.value, row);
-    if (twice) keep({ClauseType::constant, TypeName::none, number_, cell.value}, row);
-    keep({ClauseType::constant, dtype_of(cell.value), number_, cell.value}, row);
+    const bool twice = value.kind == Kind::none && !slot_.argument;
+    first(twice ? TypeName::none : dtype_of(value));
+    if (dtype_ != TypeName::boolean) return constant(value, row);
+    if (twice) keep({ClauseType::constant, TypeName::none, number_, value}, row);
+    keep({ClauseType::constant, dtype_of(value), number_, value}, row);
   }
 
   void finish(std::vector<Suggestion>& out) {
@@ -104,6 +106,7 @@ class Collector {
   }
 
   const Values& values_;
+  const PreconditionTable& table_;
   const Slot& slot_;
   std::uint32_t number_;
   std::size_t count_;
@@ -154,16 +157,18 @@ bool same(const Values& values, const Term& a, const Term& b) {
 
 bool holds(const Values& values, const PreconditionTable& table, const Term& term,
            std::size_t row) {
-  const Cell& cell = table.at(row, term.slot);
+  const Cell cell = table.at(row, term.slot);
+  if (cell == Cell::missing) return false;
+  const bool differ = PreconditionTable::differ(cell);
   switch (term.type) {
     case ClauseType::constant:
-      return cell.kind == Cell::Kind::one && values.equal(cell.value, term.value);
+      return !differ && values.equal(table.value(term.slot, cell), term.value);
     case ClauseType::consistent:
-      return cell.kind == Cell::Kind::one;
+      return !differ;
     case ClauseType::unequal:
-      return cell.kind == Cell::Kind::different;
+      return differ;
     case ClauseType::exist:
-      return cell.kind != Cell::Kind::missing;
+      return true;
   }
   return false;
 }
@@ -173,20 +178,18 @@ std::vector<Suggestion> suggest(const Values& values, const PreconditionTable& t
   std::vector<Appearance> order;
   for (std::uint32_t slot = 0; slot < table.slots().size(); ++slot) {
     for (std::uint32_t place = 0; place < rows.size(); ++place) {
-      const Cell& cell = table.at(rows[place], slot);
-      if (cell.kind == Cell::Kind::missing) continue;
-      order.push_back({place, cell.position, slot});
+      if (table.at(rows[place], slot) == Cell::missing) continue;
+      order.push_back({place, table.position(rows[place], slot), slot});
       break;
     }
   }
   std::ranges::sort(order);
   std::vector<Suggestion> out;
   for (const Appearance& entry : order) {
-    Collector collector(values, table.slots()[entry.slot], entry.slot, table.rows(),
-                        rules.traincheck);
+    Collector collector(values, table, entry.slot, rules.traincheck);
     for (std::size_t place = entry.row; place < rows.size(); ++place) {
-      const Cell& cell = table.at(rows[place], entry.slot);
-      if (cell.kind != Cell::Kind::missing) collector.add(rows[place], cell);
+      const Cell cell = table.at(rows[place], entry.slot);
+      if (cell != Cell::missing) collector.add(rows[place], cell);
     }
     collector.finish(out);
   }

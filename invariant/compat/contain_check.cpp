@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// See contain.hpp: checks, and examples of a hypothesis that another trace proposed.
+#include <algorithm>
+
+#include "invariant/compat/applies.hpp"
+#include "invariant/compat/contain.hpp"
+#include "invariant/compat/text.hpp"
+
+namespace ttrace::invariant::compat {
+namespace {
+
+bool matches(Context& context, const Call& call, const Param& child) {
+  if (call.function != child.api || !call.returned()) return false;
+  if (child.arguments.kind != Kind::object) return true;
+  const Values& values = context.trace.values();
+  const std::vector<Member> have = context.trace.bound(context.trace.at(call.pre), false);
+  return std::ranges::all_of(values.members(child.arguments), [&](const Member& want) {
+    const auto found = std::ranges::find(have, want.name, &Member::name);
+    return found != have.end() && values.equal(found->value, want.value);
+  });
+}
+
+}  // namespace
+
+bool contains(Context& context, const Call& call, const Param& child) {
+  View& view = context.view;
+  if (child.type == ParamType::api) {
+    return std::ranges::any_of(view.calls_in(call),
+                               [&](CallId id) { return matches(context, view.calls[id], child); });
+  }
+  const Values& values = context.trace.values();
+  return std::ranges::any_of(view.changes_in(call), [&](const Change* change) {
+    return change->type == child.variable_type && change->attribute == child.attribute &&
+           admits(values, child.before, change->before) &&
+           admits(values, child.after, change->after);
+  });
+}
+
+void collect_contain(Context& context, Hypothesis& hypothesis) {
+  const Function* parent = context.view.find(hypothesis.params[0].api);
+  if (parent != nullptr) {
+    for (const CallId id : parent->calls) {
+      const Call& call = context.view.calls[id];
+      context.gatherer.add(context.view.example(call.pre),
+                           contains(context, call, hypothesis.params[1]));
+    }
+  }
+  context.gatherer.finish(hypothesis);
+}
+
+void check_contain(Context& context, const Invariant& invariant, Outcome& outcome) {
+  if (invariant.params.size() != 2) return;
+  const Function* parent = context.view.find(invariant.params[0].api);
+  if (parent == nullptr) return;
+  Applies applies(context, invariant);
+  for (const CallId id : parent->calls) {
+    const Call& call = context.view.calls[id];
+    if (!applies.at(call.pre)) continue;
+    trigger(outcome);
+    if (!contains(context, call, invariant.params[1])) violate(context, outcome, {call.pre});
+  }
+}
+
+std::string contain_text(const Values& values, const std::vector<Param>& params) {
+  const std::string parent = short_name(values, params[0].api);
+  const Param& child = params[1];
+  if (child.type == ParamType::api) {
+    return parent + "() always calls " + short_name(values, child.api) + "()";
+  }
+  return parent + "() changes " + variable_text(values, child) + ": " +
+         spoken(values, child.before) + " --> " + spoken(values, child.after);
+}
+
+}  // namespace ttrace::invariant::compat

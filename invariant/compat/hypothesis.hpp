@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a relation proposes from a trace, with the examples for and against it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "invariant/precondition.hpp"
+
+namespace ttrace::invariant::compat {
+
+struct Hypothesis {
+  std::vector<Param> params;
+  Examples examples;
+  std::uint64_t positive = 0;  // with repetitions
+  std::uint64_t negative = 0;
+  std::vector<Value> stages;           // where it has a precondition; empty: not looked at by stage
+  std::optional<Condition> condition;  // known already, from these very examples
+};
+
+using Sink = std::function<void(Hypothesis&&)>;
+
+// Collects examples, one each situation, in the order of first appearance. For many hypotheses one
+// after another: memory is kept.
+class Gatherer {
+ public:
+  void add(const Example& example, bool holds, std::uint64_t count = 1);
+  // Hands over what was collected, and starts anew.
+  void finish(Hypothesis& hypothesis);
+
+ private:
+  struct Side {
+    std::vector<CountedExample> examples;
+    std::uint64_t total = 0;
+    std::vector<std::uint32_t> places;                          // by situation
+    std::vector<std::uint32_t> rounds;                          // in which a place was set
+    std::unordered_map<std::uint64_t, std::uint32_t> of_pairs;  // by both situations
+  };
+  std::uint32_t& place_of(Side& side, const Example& example, bool& added);
+
+  Side positive_;
+  Side negative_;
+  std::uint32_t round_ = 1;
+};
+
+// Adds examples of the same hypothesis.
+void append(Examples& to, const Examples& from);
+
+[[nodiscard]] Param api_param(Name function);
+[[nodiscard]] Param variable_param(Name type, Name attribute);
+// Equal parameters, as Python's == has it, name the same hypothesis.
+[[nodiscard]] bool same(const Values& values, const std::vector<Param>& a,
+                        const std::vector<Param>& b);
+[[nodiscard]] std::uint64_t hash(const Values& values, const std::vector<Param>& params);
+
+}  // namespace ttrace::invariant::compat
