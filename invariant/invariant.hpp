@@ -62,6 +62,14 @@ struct Invariant {
   std::vector<GroupCondition> precondition;
   std::uint64_t positive_examples = 0;
   std::uint64_t negative_examples = 0;
+  Value source;  // the object that it was read from; absent when it was not
+};
+
+// A hypothesis that did not become one.
+struct Rejected {
+  std::string reason;
+  Invariant invariant;  // without a precondition
+  Value source;
 };
 
 }  // namespace ttrace::invariant

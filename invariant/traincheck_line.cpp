@@ -51,16 +51,15 @@ class TraincheckLine::Impl {
 
  private:
   bool read_fields(ondemand::object& object, NameLevel& level, Record& record, bool& empty) {
-    LineName* previous = nullptr;
+    std::array<LineName*, 2>* expected = &level.first;
     for (auto entry : object) {
       ondemand::field field;
       if (std::move(entry).get(field) != simdjson::SUCCESS) return false;
-      LineName* const name = find({field.key().raw(), end_}, level, previous);
+      LineName* const name = find({field.key().raw(), end_}, level, *expected);
       // A name that comes twice, or that cannot be told from nested ones.
-      if (name == nullptr || name->seen == line_ || name->text.find('.') != std::string_view::npos)
-        return false;
+      if (name == nullptr || name->seen == line_ || name->dotted) return false;
       name->seen = line_;
-      previous = name;
+      expected = &name->next;
       empty = false;
       if (!read_field(field.value(), level, *name, record)) return false;
     }
@@ -77,7 +76,7 @@ class TraincheckLine::Impl {
       if (json.get_object().get(object) != simdjson::SUCCESS) return false;
       if (name.fields == nullptr) {
         name.fields = std::make_unique<NameLevel>();
-        name.fields->prefix = level.prefix + std::string(name.text) + ".";
+        name.fields->prefix = std::string(values_.text(name.column)) + ".";
       }
       const std::size_t count = fields_.size();
       bool empty = true;
@@ -125,11 +124,13 @@ class TraincheckLine::Impl {
     ondemand::raw_json_string raw;
     if (json.get_raw_json_string().get(raw) != simdjson::SUCCESS) return false;
     const RawText text(raw.raw(), end_);
-    if (name != nullptr && name->strings.find(text, value)) return true;
+    if (name != nullptr && name->texts != nullptr && name->texts->find(text, value)) return true;
     std::string_view unescaped;
     if (!text.get(unescaped, buffer_)) return false;
     value = values_.string(unescaped);
-    if (name != nullptr) name->strings.remember(values_.text(value), value);
+    if (name == nullptr) return true;
+    if (name->texts == nullptr) name->texts = std::make_unique<LastTexts>();
+    name->texts->remember(values_.text(value), value);
     return true;
   }
 
@@ -168,24 +169,24 @@ class TraincheckLine::Impl {
     return true;
   }
 
-  bool read_object(ondemand::value& json, const LineName* name, int depth, Value& value) {
+  bool read_object(ondemand::value& json, LineName* name, int depth, Value& value) {
     ondemand::object object;
     if (json.get_object().get(object) != simdjson::SUCCESS) return false;
     const std::size_t start = members_.size();
-    const bool good = read_members(object, level_of(name), depth);
+    const bool good = read_members(object, name == nullptr ? typed_.first : name->first, depth);
     if (good) value = values_.object(std::span(members_).subspan(start));
     members_.resize(start);
     return good;
   }
 
-  bool read_members(ondemand::object& object, NameLevel& level, int depth) {
-    LineName* previous = nullptr;
+  bool read_members(ondemand::object& object, std::array<LineName*, 2>& first, int depth) {
+    std::array<LineName*, 2>* expected = &first;
     for (auto entry : object) {
       ondemand::field field;
       if (std::move(entry).get(field) != simdjson::SUCCESS) return false;
-      LineName* const name = find({field.key().raw(), end_}, level, previous);
+      LineName* const name = find({field.key().raw(), end_}, typed_, *expected);
       if (name == nullptr) return false;
-      previous = name;
+      expected = &name->next;
       Value value;
       if (!read_value(field.value(), name, depth + 1, value)) return false;
       if (!name->dropped) members_.push_back({name->name, value});
@@ -193,18 +194,9 @@ class TraincheckLine::Impl {
     return true;
   }
 
-  // Typed values: names are foreseen by what they are nested in, "torch.FloatTensor", wherever.
-  NameLevel& level_of(const LineName* name) {
-    const bool many = typed_.size() > NameLevel::most;
-    std::unique_ptr<NameLevel>& level = typed_[name == nullptr || many ? 0 : name->name];
-    if (level == nullptr) level = std::make_unique<NameLevel>();
-    return *level;
-  }
-
-  LineName* find(const RawText& raw, NameLevel& level, LineName* previous) {
-    std::array<LineName*, 2>& expected = previous != nullptr ? previous->next : level.first;
+  LineName* find(const RawText& raw, NameLevel& level, std::array<LineName*, 2>& expected) {
     for (LineName* const name : expected) {
-      if (name != nullptr && name->plain && raw.is(name->text)) return name;
+      if (name != nullptr && name->is_plain && raw.is(name->plain)) return name;
     }
     std::string_view text;
     if (!raw.get(text, buffer_)) return nullptr;
@@ -219,19 +211,21 @@ class TraincheckLine::Impl {
     if (level.names.size() == NameLevel::most) return nullptr;
     auto name = std::make_unique<LineName>();
     name->name = values_.name(text);
-    name->text = values_.text(name->name);
     name->column =
         level.prefix.empty() ? name->name : values_.name(level.prefix + std::string(text));
-    name->plain = is_plain(name->text);
-    name->dropped = form_.drops(name->text);
-    return level.names.emplace(name->text, std::move(name)).first->second.get();
+    const std::string_view pooled = values_.text(name->name);
+    name->is_plain = PlainText::fits(pooled);
+    if (name->is_plain) name->plain = PlainText(pooled);
+    name->dotted = pooled.find('.') != std::string_view::npos;
+    name->dropped = form_.drops(pooled);
+    return level.names.emplace(pooled, std::move(name)).first->second.get();
   }
 
   Values& values_;
   RecordForm form_;
   ondemand::parser parser_;
   NameLevel top_;
-  std::unordered_map<Name, std::unique_ptr<NameLevel>> typed_;
+  NameLevel typed_;              // the names within typed values, wherever
   std::vector<Field> fields_;    // of this line
   std::vector<Value> elements_;  // of the lists that are being read, one after the other
   std::vector<Member> members_;  // of the objects
