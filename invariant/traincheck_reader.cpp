@@ -114,8 +114,16 @@ std::vector<std::filesystem::path> traincheck_files(const std::filesystem::path&
 }
 
 Records read_traincheck(const std::filesystem::path& trace, const ReadOptions& options) {
+  Values pool;
+  Records records = read_traincheck(trace, pool, options);
+  records.values = std::move(pool);
+  return records;
+}
+
+Records read_traincheck(const std::filesystem::path& trace, Values& pool,
+                        const ReadOptions& options) {
   Records records;
-  TraincheckLine reader(records.values, options);
+  TraincheckLine reader(pool, options);
   for (const std::filesystem::path& file : traincheck_files(trace))
     read_file(file, reader, records);
   return records;

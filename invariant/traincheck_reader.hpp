@@ -19,5 +19,8 @@ namespace ttrace::invariant {
 // Throws Trouble when nothing can be read at all.
 [[nodiscard]] Records read_traincheck(const std::filesystem::path& trace,
                                       const ReadOptions& options = {});
+// The same with a pool that several traces share; that of the result stays empty.
+[[nodiscard]] Records read_traincheck(const std::filesystem::path& trace, Values& pool,
+                                      const ReadOptions& options = {});
 
 }  // namespace ttrace::invariant

@@ -22,7 +22,7 @@ bool Applies::at(Row row) {
   if (id >= known_.size()) known_.resize(std::max<std::size_t>(id + 1, 2 * known_.size()));
   Known& known = known_[id];
   if (known == Known::no_answer) {
-    const bool yes = holds(context_.trace.values(), context_.trace.situations, *condition_,
+    const bool yes = holds(context_.trace.values(), context_.trace.shared.situations, *condition_,
                            Example{id, 0, false});
     known = yes ? Known::yes : Known::no;
   }
@@ -30,7 +30,7 @@ bool Applies::at(Row row) {
 }
 
 bool Applies::at(Row first, Row second) {
-  return condition_ != nullptr && holds(context_.trace.values(), context_.trace.situations,
+  return condition_ != nullptr && holds(context_.trace.values(), context_.trace.shared.situations,
                                         *condition_, context_.view.example(first, second));
 }
 
@@ -38,7 +38,7 @@ bool Applies::at(std::span<const Row> rows) {
   if (condition_ == nullptr) return false;
   std::vector<SituationId> ids;
   for (const Row row : rows) ids.push_back(context_.view.situation(row));
-  return holds(context_.trace.values(), context_.trace.situations, *condition_, ids);
+  return holds(context_.trace.values(), context_.trace.shared.situations, *condition_, ids);
 }
 
 void violate(const Context& context, Outcome& outcome, std::initializer_list<Row> rows) {

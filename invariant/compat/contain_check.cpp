@@ -9,12 +9,26 @@
 namespace ttrace::invariant::compat {
 namespace {
 
+// A file has them beside the function's name.
+Value stated_arguments(const Values& values, const Param& child) {
+  if (child.arguments.kind != Kind::object) return {};
+  Value arguments;
+  bool named = false;
+  for (const Member& member : values.members(child.arguments)) {
+    if (values.text(member.name) == "args") arguments = member.value;
+    named = named || values.text(member.name) == "func_name";
+  }
+  if (named) return arguments;
+  return child.arguments;
+}
+
 bool matches(Context& context, const Call& call, const Param& child) {
   if (call.function != child.api || !call.returned()) return false;
-  if (child.arguments.kind != Kind::object) return true;
+  const Value arguments = stated_arguments(context.trace.values(), child);
+  if (arguments.kind != Kind::object) return true;
   const Values& values = context.trace.values();
   const std::vector<Member> have = context.trace.bound(context.trace.at(call.pre), false);
-  return std::ranges::all_of(values.members(child.arguments), [&](const Member& want) {
+  return std::ranges::all_of(values.members(arguments), [&](const Member& want) {
     const auto found = std::ranges::find(have, want.name, &Member::name);
     return found != have.end() && values.equal(found->value, want.value);
   });

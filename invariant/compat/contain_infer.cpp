@@ -149,40 +149,6 @@ std::optional<Child> join(Values& values, std::size_t calls, const std::vector<c
   return out;
 }
 
-// Hypotheses of several stages that are the same one.
-class Merged {
- public:
-  explicit Merged(const Values& values) : values_(values) {}
-
-  void add(Hypothesis hypothesis) {
-    const std::uint64_t key = hash(values_, hypothesis.params);
-    const auto [begin, end] = places_.equal_range(key);
-    for (auto entry = begin; entry != end; ++entry) {
-      Hypothesis& known = all_[entry->second];
-      if (!same(values_, known.params, hypothesis.params)) continue;
-      append(known.examples, hypothesis.examples);
-      known.positive += hypothesis.positive;
-      known.negative += hypothesis.negative;
-      known.condition.reset();
-      if (!std::ranges::any_of(known.stages, [&](Value stage) {
-            return values_.equal(stage, hypothesis.stages[0]);
-          })) {
-        known.stages.push_back(hypothesis.stages[0]);
-      }
-      return;
-    }
-    places_.emplace(key, all_.size());
-    all_.push_back(std::move(hypothesis));
-  }
-
-  std::vector<Hypothesis>& all() { return all_; }
-
- private:
-  const Values& values_;
-  std::vector<Hypothesis> all_;
-  std::unordered_multimap<std::uint64_t, std::size_t> places_;
-};
-
 class Inference {
  public:
   Inference(Context& context, View& view, std::vector<Value> stages)
@@ -191,7 +157,7 @@ class Inference {
   void run(const Sink& sink) {
     Trace& trace = context_.trace;
     for (const Function& function : view_.functions) {
-      const auto* parameters = trace.signatures.find(function.name);
+      const auto* parameters = trace.shared.signatures.find(function.name);
       if (trace.skipped(function.name) || parameters == nullptr || parameters->empty()) continue;
       propose(function, Parent(view_, function), sink);
     }
@@ -238,8 +204,8 @@ class Inference {
     gather(function, child, view_, out);
     if (&view_ == &context_.view) return sink(std::move(out));
     const Examples local = std::move(out.examples);
-    out.condition =
-        find_condition(context_.trace.values(), context_.trace.situations, local, {{}, true});
+    out.condition = find_condition(context_.trace.values(), context_.trace.shared.situations, local,
+                                   {{}, true});
     if (!out.condition) return;
     gather(function, child, context_.view, out);
     const auto agree = [](const auto& a, const auto& b) {
@@ -293,7 +259,7 @@ void infer_contain(Context& context, const Sink& sink) {
     View view(context.trace, rows_of(context.trace, stage));
     Inference(context, view, {stage}).run([&](Hypothesis&& out) { merged.add(std::move(out)); });
   }
-  for (Hypothesis& hypothesis : merged.all()) sink(std::move(hypothesis));
+  for (Hypothesis& hypothesis : merged.all) sink(std::move(hypothesis));
 }
 
 }  // namespace ttrace::invariant::compat

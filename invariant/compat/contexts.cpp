@@ -56,24 +56,25 @@ struct Classes {
   std::unordered_map<Name, std::pair<std::size_t, Role>> roles;  // by function
 };
 
-Classes find_classes(Records& records, std::span<const std::uint32_t> rows) {
+Classes find_classes(Values& values, std::span<const Record> records,
+                     std::span<const std::uint32_t> rows) {
   Classes out;
   std::unordered_map<Name, bool> seen;
   for (const std::uint32_t row : rows) {
-    const Record& record = records.records[row];
+    const Record& record = records[row];
     if (record.kind == RecordKind::state || !seen.try_emplace(record.function, true).second) {
       continue;
     }
-    const std::string_view function = records.values.text(record.function);
+    const std::string_view function = values.text(record.function);
     if (!function.ends_with(kEnter) ||
         function.find("torch.autograd.grad_mode") != std::string_view::npos ||
         function.find("torch.autograd.profiler.record_function") != std::string_view::npos) {
       continue;
     }
     const std::string name(function.substr(0, function.size() - kEnter.size()));
-    out.roles[records.values.name(name + ".__init__")] = {out.names.size(), Role::init};
+    out.roles[values.name(name + ".__init__")] = {out.names.size(), Role::init};
     out.roles[record.function] = {out.names.size(), Role::enter};
-    out.roles[records.values.name(name + ".__exit__")] = {out.names.size(), Role::exit};
+    out.roles[values.name(name + ".__exit__")] = {out.names.size(), Role::exit};
     out.names.push_back(name);
   }
   return out;
@@ -178,11 +179,11 @@ void sweep(const std::vector<Interval>& intervals, std::vector<std::int64_t>& ti
 
 }  // namespace
 
-Contexts::Contexts(Records& records, const Signatures& signatures,
+Contexts::Contexts(Values& values, const Signatures& signatures, std::span<const Record> records,
                    std::span<const std::uint32_t> rows) {
-  const Classes classes = find_classes(records, rows);
+  const Classes classes = find_classes(values, records, rows);
   if (classes.names.empty()) return;
-  const Name object_id = records.values.name("obj_id");
+  const Name object_id = values.name("obj_id");
   std::vector<std::vector<std::uint32_t>> inits(classes.names.size());
   std::map<ObjectKey, Object> objects;
   const auto key_of = [&](std::size_t type, const Record& record) {
@@ -190,7 +191,7 @@ Contexts::Contexts(Records& records, const Signatures& signatures,
     return ObjectKey{type, record.process, record.thread, id.kind, id.bits};
   };
   for (const std::uint32_t row : rows) {
-    const Record& record = records.records[row];
+    const Record& record = records[row];
     if (record.kind == RecordKind::state) continue;
     const auto role = classes.roles.find(record.function);
     if (role == classes.roles.end()) continue;
@@ -205,16 +206,15 @@ Contexts::Contexts(Records& records, const Signatures& signatures,
 
   std::map<std::pair<std::int64_t, std::int64_t>, std::vector<Interval>> intervals;
   for (std::size_t type = 0; type < inits.size(); ++type) {
-    const Name manager = records.values.name(classes.names[type]);
+    const Name manager = values.name(classes.names[type]);
     for (const std::uint32_t row : inits[type]) {
-      const Record& init = records.records[row];
+      const Record& init = records[row];
       const auto object = objects.find(key_of(type, init));
       if (object == objects.end()) continue;
       const Event* enter = object->second.enters.after(init.time);
       const Event* exit = enter == nullptr ? nullptr : object->second.exits.after(enter->time);
       if (exit == nullptr) continue;
-      const Value arguments =
-          Arguments(records.values, init).bind(signatures.find_manager(init.function));
+      const Value arguments = Arguments(values, init).bind(signatures.find_manager(init.function));
       intervals[{init.process, init.thread}].push_back(
           {enter->time, exit->time, {manager, arguments}});
     }

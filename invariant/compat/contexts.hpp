@@ -16,8 +16,9 @@ namespace ttrace::invariant::compat {
 
 class Contexts {
  public:
-  // From `rows` of the records, which are its whole world.
-  Contexts(Records& records, const Signatures& signatures, std::span<const std::uint32_t> rows);
+  // From these rows of the records, which are its whole world.
+  Contexts(Values& values, const Signatures& signatures, std::span<const Record> records,
+           std::span<const std::uint32_t> rows);
 
   // Those that are active; of two of one class the later one. Begin and end count in.
   [[nodiscard]] const std::vector<Active>& at(std::int64_t process, std::int64_t thread,

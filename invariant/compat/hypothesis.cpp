@@ -23,6 +23,23 @@ bool same_value(const Values& values, Value a, Value b) {
   return (!a.present() && !b.present()) || values.equal(a, b);
 }
 
+void append(Examples& to, const Examples& from) {
+  for (const auto side : {&Examples::positive, &Examples::negative}) {
+    std::unordered_map<std::uint64_t, std::size_t> known;
+    for (std::size_t i = 0; i < (to.*side).size(); ++i) {
+      known.emplace(key_of((to.*side)[i].example), i);
+    }
+    for (const CountedExample& entry : from.*side) {
+      const auto [place, added] = known.try_emplace(key_of(entry.example), (to.*side).size());
+      if (added) {
+        (to.*side).push_back(entry);
+      } else {
+        (to.*side)[place->second].count += entry.count;
+      }
+    }
+  }
+}
+
 }  // namespace
 
 std::uint32_t& Gatherer::place_of(Side& side, const Example& example, bool& added) {
@@ -64,21 +81,27 @@ void Gatherer::finish(Hypothesis& hypothesis) {
   ++round_;
 }
 
-void append(Examples& to, const Examples& from) {
-  for (const auto side : {&Examples::positive, &Examples::negative}) {
-    std::unordered_map<std::uint64_t, std::size_t> known;
-    for (std::size_t i = 0; i < (to.*side).size(); ++i) {
-      known.emplace(key_of((to.*side)[i].example), i);
-    }
-    for (const CountedExample& entry : from.*side) {
-      const auto [place, added] = known.try_emplace(key_of(entry.example), (to.*side).size());
-      if (added) {
-        (to.*side).push_back(entry);
-      } else {
-        (to.*side)[place->second].count += entry.count;
-      }
-    }
+void append(const Values& values, Hypothesis& to, const Hypothesis& from) {
+  append(to.examples, from.examples);
+  to.positive += from.positive;
+  to.negative += from.negative;
+  to.condition.reset();
+  for (const Value stage : from.stages) {
+    const auto same = [&](Value known) { return values.equal(known, stage); };
+    if (std::ranges::none_of(to.stages, same)) to.stages.push_back(stage);
   }
+  to.traces.insert(to.traces.end(), from.traces.begin(), from.traces.end());
+}
+
+void Merged::add(Hypothesis&& hypothesis) {
+  const std::uint64_t key = hash(values_, hypothesis.params);
+  const auto [begin, end] = places_.equal_range(key);
+  for (auto entry = begin; entry != end; ++entry) {
+    Hypothesis& known = all[entry->second];
+    if (same(values_, known.params, hypothesis.params)) return append(values_, known, hypothesis);
+  }
+  places_.emplace(key, all.size());
+  all.push_back(std::move(hypothesis));
 }
 
 Param api_param(Name function) {

@@ -20,6 +20,7 @@ struct Hypothesis {
   std::uint64_t negative = 0;
   std::vector<Value> stages;           // where it has a precondition; empty: not looked at by stage
   std::optional<Condition> condition;  // known already, from these very examples
+  std::vector<std::uint32_t> traces;   // that proposed it or were searched for examples
 };
 
 using Sink = std::function<void(Hypothesis&&)>;
@@ -47,8 +48,8 @@ class Gatherer {
   std::uint32_t round_ = 1;
 };
 
-// Adds examples of the same hypothesis.
-void append(Examples& to, const Examples& from);
+// Adds what is known of the same hypothesis from elsewhere.
+void append(const Values& values, Hypothesis& to, const Hypothesis& from);
 
 [[nodiscard]] Param api_param(Name function);
 [[nodiscard]] Param variable_param(Name type, Name attribute);
@@ -56,5 +57,17 @@ void append(Examples& to, const Examples& from);
 [[nodiscard]] bool same(const Values& values, const std::vector<Param>& a,
                         const std::vector<Param>& b);
 [[nodiscard]] std::uint64_t hash(const Values& values, const std::vector<Param>& params);
+
+// Hypotheses of several stages or traces, the same ones put together.
+class Merged {
+ public:
+  explicit Merged(const Values& values) : values_(values) {}
+  void add(Hypothesis&& hypothesis);
+  std::vector<Hypothesis> all;  // in the order of first appearance
+
+ private:
+  const Values& values_;
+  std::unordered_multimap<std::uint64_t, std::size_t> places_;
+};
 
 }  // namespace ttrace::invariant::compat

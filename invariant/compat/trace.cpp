@@ -62,8 +62,7 @@ Words::Words(Values& values)
       step(values.name("meta_vars.step")),
       data_id(values.name("_TRAINCHECK_data_ID")) {}
 
-Trace::Trace(Records& all, const Signatures& known)
-    : records(all), signatures(known), words(all.values) {
+Trace::Trace(Shared& common, Records& all) : shared(common), records(all), words(common.values) {
   apply_columns(records);
   fill_stages();
   drop_incomplete(*this);
@@ -73,14 +72,14 @@ void Trace::fill_stages() {
   const auto staged = std::ranges::any_of(
       records.records, [&](const Record& record) { return record.field(words.stage).present(); });
   if (!staged) return;
-  const Value first = records.values.string("init");
+  const Value first = values().string("init");
   for (Record& record : records.records) {
     Value stage = record.field(words.stage);
     if (!stage.present()) {
       stage = first;
       record.fields.push_back({words.stage, first});
     }
-    const auto same = [&](Value known) { return records.values.equal(known, stage); };
+    const auto same = [&](Value known) { return values().equal(known, stage); };
     if (std::ranges::none_of(stages, same)) stages.push_back(stage);
   }
 }
@@ -113,7 +112,7 @@ std::vector<Member> Trace::bound(const Record& pre, bool with_defaults) {
     const auto members = values().members(pre.kwargs);
     out.assign(members.begin(), members.end());
   }
-  const std::vector<Parameter>* parameters = signatures.find(pre.function);
+  const std::vector<Parameter>* parameters = shared.signatures.find(pre.function);
   if (parameters == nullptr || only_rest(*parameters)) return out;
   if (pre.args.kind == Kind::object) {
     for (const Member& argument : values().members(pre.args)) {

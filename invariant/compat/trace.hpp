@@ -94,13 +94,20 @@ struct Words {
   Name data_id;
 };
 
+// What all traces of an inference have in common.
+struct Shared {
+  Values& values;
+  const Signatures& signatures;
+  Situations situations;
+};
+
 class Trace {
  public:
-  // `records` and `signatures` must outlive it; both use the pool of `records`.
-  Trace(Records& records, const Signatures& signatures);
+  // Both must outlive it; their values are of the pool of `common`.
+  Trace(Shared& common, Records& records);
 
-  [[nodiscard]] Values& values() { return records.values; }
-  [[nodiscard]] const Values& values() const { return records.values; }
+  [[nodiscard]] Values& values() { return shared.values; }
+  [[nodiscard]] const Values& values() const { return shared.values; }
   [[nodiscard]] const Record& at(Row row) const { return records.records[row]; }
   // The typed arguments of a call by the names of the parameters; without a signature only those
   // that were given by name.
@@ -109,10 +116,9 @@ class Trace {
   [[nodiscard]] bool skipped(Name function);
   [[nodiscard]] bool is_tensor(Value typed);
 
+  Shared& shared;
   Records& records;
-  const Signatures& signatures;
   Words words;
-  Situations situations;
   std::vector<Value> stages;  // in the order of rows; empty: not staged
   std::vector<Row> rows;      // all that rules see
   std::vector<Row> open;      // begins of calls that never ended, but count as calls
@@ -162,7 +168,6 @@ class View {
 };
 
 // Variables with their states from the rows; the last states end with the rows.
-[[nodiscard]] std::vector<Variable> collect_variables(const Trace& trace,
-                                                      std::span<const Row> rows);
+[[nodiscard]] std::vector<Variable> collect_variables(Trace& trace, std::span<const Row> rows);
 
 }  // namespace ttrace::invariant::compat

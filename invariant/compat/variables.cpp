@@ -25,7 +25,7 @@ std::string_view attribute_of(std::string_view column) {
 
 class Collector {
  public:
-  explicit Collector(const Trace& trace) : trace_(trace) {}
+  explicit Collector(Trace& trace) : trace_(trace) {}
 
   Variable run(const std::vector<Row>& rows, std::int64_t end) {
     const Record& first = trace_.at(rows[0]);
@@ -46,8 +46,7 @@ class Collector {
     const auto [entry, added] = names_.try_emplace(column, 0);
     if (added) {
       const std::string_view text = attribute_of(trace_.values().text(column));
-      // The pool is filled by reading alone; only a name of its own is asked for here.
-      if (!text.empty()) entry->second = trace_.records.values.name(text);
+      if (!text.empty()) entry->second = trace_.values().name(text);
     }
     return entry->second;
   }
@@ -67,7 +66,7 @@ class Collector {
     states.push_back({value, time, time, row, row});
   }
 
-  const Trace& trace_;
+  Trace& trace_;
   std::unordered_map<Name, Name> names_;
 };
 
@@ -78,7 +77,7 @@ const Attribute* Variable::find(Name attribute) const {
   return found == attributes.end() ? nullptr : &*found;
 }
 
-std::vector<Variable> collect_variables(const Trace& trace, std::span<const Row> rows) {
+std::vector<Variable> collect_variables(Trace& trace, std::span<const Row> rows) {
   std::map<std::tuple<std::int64_t, Name, Name>, std::size_t> known;
   std::vector<std::vector<Row>> rows_of;
   std::int64_t end = std::numeric_limits<std::int64_t>::min();

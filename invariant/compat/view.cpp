@@ -9,7 +9,9 @@
 namespace ttrace::invariant::compat {
 
 View::View(Trace& whole, std::vector<Row> of)
-    : trace(whole), rows(std::move(of)), contexts_(whole.records, whole.signatures, rows) {
+    : trace(whole),
+      rows(std::move(of)),
+      contexts_(whole.shared.values, whole.shared.signatures, whole.records.records, rows) {
   collect_calls();
   variables = collect_variables(trace, rows);
   collect_changes();
@@ -123,7 +125,7 @@ SituationId View::situation(Row row) {
   if (added) {
     const Record& record = trace.at(row);
     const auto& managers = contexts_.at(record.process, record.thread, record.time);
-    entry->second = trace.situations.add(situation_of(row, managers));
+    entry->second = trace.shared.situations.add(situation_of(row, managers));
   }
   return entry->second;
 }
@@ -131,7 +133,7 @@ SituationId View::situation(Row row) {
 Example View::example(Row first, Row second) {
   const Record& record = trace.at(first);
   const auto& managers = contexts_.at(record.process, record.thread, record.time);
-  return {situation(first), trace.situations.add(situation_of(second, managers)), true};
+  return {situation(first), trace.shared.situations.add(situation_of(second, managers)), true};
 }
 
 }  // namespace ttrace::invariant::compat
