@@ -41,6 +41,10 @@ bool read_count(Value value, std::uint64_t& count) {
   return true;
 }
 
+// Of which a rejected hypothesis has its counts once more within.
+constexpr std::array<std::string_view, 3> counted_within{
+    "APIContainRelation", "ConsistentOutputRelation", "ConsistentInputOutputRelation"};
+
 Value count(std::uint64_t number) { return integer(static_cast<std::int64_t>(number)); }
 
 // Members of an object in the making.
@@ -293,14 +297,17 @@ Value InvariantForm::written(const Invariant& invariant) {
 
 Value InvariantForm::written(const Rejected& rejected) {
   const Invariant& invariant = rejected.invariant;
-  const Value inner = Members(values_)
-                          .add("text_description", values_.string(invariant.text))
-                          .add("relation", text(invariant.relation))
-                          .add("params", params(invariant))
-                          .add("precondition", values_.string("Failed"))
-                          .add("num_positive_examples", none())
-                          .add("num_negative_examples", none())
-                          .object();
+  const bool counted =
+      std::ranges::find(counted_within, values_.text(invariant.relation)) != counted_within.end();
+  const Value inner =
+      Members(values_)
+          .add("text_description", values_.string(invariant.text))
+          .add("relation", text(invariant.relation))
+          .add("params", params(invariant))
+          .add("precondition", values_.string("Failed"))
+          .add("num_positive_examples", counted ? count(invariant.positive_examples) : none())
+          .add("num_negative_examples", counted ? count(invariant.negative_examples) : none())
+          .object();
   return Members(values_)
       .add("failed_reason", values_.string(rejected.reason))
       .add("invariant", inner)
