@@ -97,9 +97,9 @@ std::string tag(const std::string& name, const Attributes& attributes, const cha
   return text + end;
 }
 
-std::string print(const std::vector<Suite>& suites) {
+std::string print(const std::vector<Suite>& suites, const std::string& program) {
   std::string text = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n" +
-                     tag("testsuites", named("ttrace-diff", counts_of(suites))) + "\n";
+                     tag("testsuites", named(program, counts_of(suites))) + "\n";
   for (const Suite& suite : suites) text += print(suite);
   return text + "</testsuites>\n";
 }

@@ -39,6 +39,7 @@ struct Suite {
   }
 };
 
-[[nodiscard]] std::string print(const std::vector<Suite>& suites);
+[[nodiscard]] std::string print(const std::vector<Suite>& suites,
+                                const std::string& program = "ttrace-diff");
 
 }  // namespace ttrace::junit

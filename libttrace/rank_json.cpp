@@ -3,6 +3,7 @@
 // "member axes[0].size is not an integer".
 #include "libttrace/rank_json.hpp"
 
+#include <charconv>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -51,6 +52,14 @@ class Node {
     const std::uint64_t value = count();
     if (value > std::numeric_limits<std::int32_t>::max()) fail("is too large");
     return static_cast<std::int32_t>(value);
+  }
+  [[nodiscard]] bool is_list() const { return value_.is_array(); }
+  [[nodiscard]] bool is_null() const { return value_.is_null(); }
+  // False and true are 0 and 1.
+  [[nodiscard]] double real() const {
+    if (value_.is_boolean()) return value_.get<bool>() ? 1 : 0;
+    if (!value_.is_number()) fail("is not a number");
+    return value_.get<double>();
   }
   [[nodiscard]] std::string dump() const { return object().dump(); }
 
@@ -146,6 +155,46 @@ ParameterInfo read_parameter(const Node& object) {
   return parameter;
 }
 
+std::int64_t read_steps(const Node& steps) {
+  return steps.is_null() ? -1 : static_cast<std::int64_t>(steps.count());
+}
+
+UpdateGroup read_update(const Node& object) {
+  UpdateGroup group;
+  group.optimizer = object.at("class").string();
+  object.at("values").each_member([&](const std::string& name, const Node& value) {
+    if (!value.is_list()) {
+      group.values[name] = value.real();
+      return;
+    }
+    std::size_t number = 0;
+    value.each_element([&](const Node& entry) {
+      group.values[name + '.' + std::to_string(number++)] = entry.real();
+    });
+  });
+  object.at("parameters").each_element([&](const Node& name) {
+    group.parameters.push_back(name.string());
+  });
+  const Node steps = object.at("steps");
+  if (steps.is_list()) {
+    steps.each_element([&](const Node& entry) { group.steps.push_back(read_steps(entry)); });
+    if (group.steps.size() != group.parameters.size()) steps.fail("has not one entry a parameter");
+  } else {
+    group.steps.assign(group.parameters.size(), read_steps(steps));
+  }
+  return group;
+}
+
+void read_updates(const Node& updates, RankInfo& info) {
+  updates.each_member([&](const std::string& name, const Node& groups) {
+    std::int64_t iteration = 0;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), iteration);
+    if (error != std::errc() || end != name.data() + name.size()) groups.fail("is of no iteration");
+    groups.each_element(
+        [&](const Node& group) { info.updates[iteration].push_back(read_update(group)); });
+  });
+}
+
 Event read_event(const Node& object) {
   Event event;
   event.what = optional_string(object, "what");
@@ -194,6 +243,7 @@ RankDocument parse_rank_json(const std::string& text, const std::filesystem::pat
       info.parameters.emplace(name, read_parameter(parameter));
     });
   }
+  if (document.has("updates")) read_updates(document.at("updates"), info);
   if (document.has("events")) {
     document.at("events").each_element(
         [&](const Node& event) { info.events.push_back(read_event(event)); });

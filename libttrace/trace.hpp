@@ -32,6 +32,15 @@ struct ParameterInfo {
   std::string layout_json;  // "" = nothing declared
 };
 
+// What an optimizer was told to do with some parameters in one step.
+struct UpdateGroup {
+  std::string optimizer;                 // "torch.optim.adamw.AdamW"
+  std::map<std::string, double> values;  // "lr", "betas.0"; false and true are 0 and 1
+  std::vector<std::string> parameters;   // canonical names
+  // How often each had been stepped before; -1: more than never.
+  std::vector<std::int64_t> steps;
+};
+
 // Why something is missing from the trace: dropped, compiled, hook failed, disk full, ...
 struct Event {
   std::string what;
@@ -48,6 +57,7 @@ struct RankInfo {
   std::map<std::string, std::uint64_t> merged;      // sizes of axes that a merge has put together
   std::map<std::string, ModuleInfo> modules;        // by canonical name, from named_modules()
   std::map<std::string, ParameterInfo> parameters;  // by canonical name
+  std::map<std::int64_t, std::vector<UpdateGroup>> updates;  // by iteration
   std::vector<Event> events;
   bool degraded = false;
   std::vector<std::int64_t> iterations;  // that have a segment, ascending

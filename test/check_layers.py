@@ -19,8 +19,8 @@ MAY_INCLUDE = {
     "diff/": {"libttrace/core/", "libttrace/", "diff/"},
     "tolerance/": {"libttrace/core/", "libttrace/", "diff/", "tolerance/"},
     "invariant/": {"libttrace/core/", "libttrace/", "invariant/"},
-    "invariant/builtin/": {"libttrace/core/", "libttrace/", "diff/", "invariant/"},
-    "tools/": {"libttrace/core/", "libttrace/", "capture/", "diff/", "tolerance/", "invariant/", "tools/"},
+    "invariant/builtin/": {"libttrace/core/", "libttrace/", "diff/", "invariant/", "invariant/builtin/"},
+    "tools/": {"libttrace/core/", "libttrace/", "capture/", "diff/", "tolerance/", "invariant/", "invariant/builtin/", "tools/"},
     "samples/": {"capture/ttrace.h", "ttrace.h", "samples/"},
     "test/": None,  # everything
     "bench/": None,
@@ -29,7 +29,7 @@ MAY_INCLUDE = {
 THIRD_PARTY = {
     "hdf5.h": ("libttrace/h5", "libttrace/segment", "test/", "bench/"),
     "H5": ("libttrace/h5", "libttrace/segment", "test/", "bench/"),
-    "nlohmann/": ("libttrace/", "capture/feed", "capture/writer", "diff/", "tolerance/", "tools/", "test/", "bench/"),
+    "nlohmann/": ("libttrace/", "capture/feed", "capture/writer", "diff/", "invariant/builtin/report", "tolerance/", "tools/", "test/", "bench/"),
     "simdjson": ("invariant/", "test/", "bench/"),
     "CLI/": ("tools/", "bench/"),
     "xxhash.h": ("libttrace/", "invariant/", "test/", "bench/"),

@@ -103,11 +103,11 @@ class Agent:
 
     def end_iteration(self) -> None:
         if not self._silent:
-            self._set({"modules": self.names.call_table()})
+            self.tell({"modules": self.names.call_table()})
             if self.replay is not None:
-                self._set({"fed": self.replay.overwritten})
+                self.tell({"fed": self.replay.overwritten})
             if self.recorder.estimate is not None:
-                self._set({"estimate_bytes": dict(self.recorder.estimate.bytes)})
+                self.tell({"estimate_bytes": dict(self.recorder.estimate.bytes)})
             else:
                 self.library.end_iteration()
 
@@ -161,7 +161,7 @@ class Agent:
             traceback.print_exception(type(error), error, error.__traceback__)
         self._errors += 1
         self.note("hook failed", where, repr(error))
-        self._set({"degraded": True})
+        self.tell({"degraded": True})
         if self._errors >= ERRORS_ALLOWED:
             self._stop(f"{self._errors} errors in the capture itself, the latest in {where}: "
                        f"{error!r}")
@@ -187,7 +187,8 @@ class Agent:
 
     # ---- tables ----
 
-    def _set(self, members: Any) -> None:
+    def tell(self, members: Any) -> None:
+        """rank.json."""
         if self.opened:
             self.library.set(json.dumps(members))
 
@@ -198,7 +199,7 @@ class Agent:
         self._described.add(id(root))
         axes = [{"name": name, "size": size, "coord": coord}
                 for name, size, coord in self.mesh.axes(self.names.roots)]
-        self._set({"axes": axes, "groups": self.mesh.groups(),
+        self.tell({"axes": axes, "groups": self.mesh.groups(),
                    "modules": self.names.module_table(root),
                    "parameters": self.names.parameter_table(root)})
 

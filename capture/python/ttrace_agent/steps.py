@@ -12,9 +12,9 @@ from __future__ import annotations
 import importlib
 import sys
 import weakref
-from typing import Any, Dict, Iterable, Optional, Set, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Set, Tuple
 
-from . import abi, adapters
+from . import abi, adapters, hyperparameters
 from .adapters.dtensor import PendingNorm, is_dtensor
 from .names import ROOT, Root
 from .optimizers import Optimizers
@@ -59,6 +59,7 @@ class Steps:
         self._before_clipping: Set[str] = set()
         self._written: Set[Tuple[str, str, str, int]] = set()
         self._stepped: Dict[int, int] = {}  # steps of each optimizer in this iteration
+        self._updates: List[Dict[str, Any]] = []  # what they were told to do
         self._no_gradient: Set[str] = set()
         self.clipping = False  # inside a function that clips: it may call others that do
         self._norms = 0
@@ -90,6 +91,7 @@ class Steps:
         self._before_clipping = set()
         self._written = set()
         self._stepped = {}
+        self._updates = []
         self._no_gradient = set()
         self._norms = 0
         self.recording = (self._agent.options.wants_iteration(self.iteration)
@@ -338,6 +340,9 @@ class Steps:
             self._record_gradient(target, stepped, self._slot(target), call)
             if self._agent.replay is not None and call == 0:
                 self._set_states(optimizer, stepped, target)
+        if call == 0:
+            self._updates += hyperparameters.describe(optimizer, self._targets, self._torch)
+            self._agent.tell({"updates": {str(self.iteration): self._updates}})
 
     def _set_states(self, optimizer: Any, stepped: Any, target: Target) -> None:
         if target.is_copy:

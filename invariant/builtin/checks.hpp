@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// One function a check, each in a file of its own; registry.cpp lists them.
+#pragma once
+
+#include <memory>
+
+#include "invariant/builtin/check.hpp"
+
+namespace ttrace::builtin {
+
+[[nodiscard]] std::unique_ptr<Check> make_data();         // same_data.cpp
+[[nodiscard]] std::unique_ptr<Check> make_random();       // random.cpp
+[[nodiscard]] std::unique_ptr<Check> make_nonfinite();    // nonfinite.cpp
+[[nodiscard]] std::unique_ptr<Check> make_zeroed();       // zeroed.cpp
+[[nodiscard]] std::unique_ptr<Check> make_replicas();     // replicas.cpp
+[[nodiscard]] std::unique_ptr<Check> make_tied();         // tied.cpp
+[[nodiscard]] std::unique_ptr<Check> make_global_norm();  // global_norm.cpp
+[[nodiscard]] std::unique_ptr<Check> make_update();       // update.cpp
+[[nodiscard]] std::unique_ptr<Check> make_changed();      // changed.cpp
+
+}  // namespace ttrace::builtin

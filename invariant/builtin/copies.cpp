@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// See copies.hpp.
+#include "invariant/builtin/copies.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "libttrace/microbatch_inputs.hpp"
+#include "libttrace/proof.hpp"
+
+namespace ttrace::builtin {
+namespace {
+
+bool tells(const Record& record) {
+  const bool constant =
+      record.kind != RecordKind::hash && record.statistics.min == record.statistics.max;
+  return element_count(record.shape) > 1 && !constant;
+}
+
+// Axes on which two ranks stand apart.
+std::vector<std::string> axes_between(const Coordinates& one, const Coordinates& other) {
+  std::vector<std::string> axes;
+  for (const auto& [name, position] : one) {
+    if (position_on(other, name).coord != position.coord) axes.push_back(name);
+  }
+  return axes;
+}
+
+// Sets of shards that are joined step by step.
+class Joined {
+ public:
+  explicit Joined(std::size_t size) : parent_(size) {
+    std::iota(parent_.begin(), parent_.end(), 0);
+  }
+  std::size_t find(std::size_t at) {
+    while (parent_[at] != at) at = parent_[at] = parent_[parent_[at]];
+    return at;
+  }
+  void join(std::size_t one, std::size_t other) { parent_[find(one)] = find(other); }
+
+ private:
+  std::vector<std::size_t> parent_;
+};
+
+bool declares(const std::vector<Shard>& shards) {
+  return std::any_of(shards.begin(), shards.end(),
+                     [](const Shard& shard) { return shard.record->layout != kNoLayout; });
+}
+
+std::vector<CopySet> sets_of(const LogicalTensor& tensor) {
+  std::map<PlaceId, CopySet> places;
+  for (const PlacedShard& placed : tensor.shards) {
+    places[place_id(placed, tensor.layout)].push_back(placed.shard);
+  }
+  std::vector<CopySet> sets;
+  for (auto& [place, set] : places) sets.push_back(std::move(set));
+  return sets;
+}
+
+Layout layout_of(const Shard& shard) {
+  const auto row = static_cast<std::size_t>(shard.record->layout);
+  return layout_from_json(shard.segment->layouts().at(row));
+}
+
+// Axes over which a declared layout cuts; of a flat piece all that are larger than 1.
+std::set<std::string> cut_axes(const Layout& layout, const Coordinates& where) {
+  std::set<std::string> axes;
+  for (const auto& [name, position] : where) {
+    if (layout.flat || cuts_over(layout, name)) axes.insert(name);
+  }
+  return axes;
+}
+
+}  // namespace
+
+CopyFinder::CopyFinder(const Evidence& evidence) : evidence_(evidence) {
+  const std::int64_t first = evidence.iterations().front();
+  for (const auto& [rank, where] : evidence.places()) {
+    for (const auto& [name, step] : evidence.parameters(rank, first)) {
+      if (step.value == nullptr) continue;
+      if (tells(*step.value)) start_[name][rank] = step.value->hash;
+      if (step.value->layout == kNoLayout) continue;
+      const auto row = static_cast<std::size_t>(step.value->layout);
+      cut_.merge(cut_axes(layout_from_json(step.segment->layouts().at(row)), where));
+    }
+  }
+  for (const auto& [axis, pairs] : neighbours_of(evidence.places())) {
+    std::size_t equal = 0;
+    std::size_t different = 0;
+    for (const auto& [name, by_rank] : start_) {
+      for (const auto& [one, other] : pairs) {
+        const auto left = by_rank.find(one);
+        const auto right = by_rank.find(other);
+        if (left == by_rank.end() || right == by_rank.end()) continue;
+        ++(left->second == right->second ? equal : different);
+      }
+    }
+    if (equal > 0 && different == 0) equal_.insert(axis);
+  }
+}
+
+// Along a data parallel axis parameters are whole, unless some are known to be cut over it.
+bool CopyFinder::deals_out(const Shard& one, const Shard& other) const {
+  const std::vector<std::string> axes = axes_between(one.where, other.where);
+  return !axes.empty() && std::all_of(axes.begin(), axes.end(), [this](const std::string& axis) {
+    return is_data_axis(axis) && cut_.count(axis) == 0;
+  });
+}
+
+Copies CopyFinder::of(const Key& key, const std::vector<Shard>& shards) const {
+  if (!declares(shards)) return undeclared(key, shards, {});
+  const ShardGroups group{{key, shards}};
+  const LayoutDecision decision = declared_layouts(group, {}).at(key);
+  Copies copies;
+  if (!decision.known) {
+    // A layout that speaks of some axes only: along the others the shards may be copies.
+    for (const Shard& shard : shards) {
+      if (shard.record->layout == kNoLayout) continue;
+      const Layout layout = layout_of(shard);
+      if (!layout.axes.empty() && !layout.flat) return undeclared(key, shards, layout.axes);
+      break;
+    }
+    copies.unknown = decision.reason;
+    return copies;
+  }
+  const LogicalTensor tensor = place_shards(key, shards, decision);
+  for (const Finding& problem : tensor.problems) {
+    if (problem.kind == FindingKind::layout_unknown) copies.unknown = problem.message;
+  }
+  if (copies.unknown.empty()) copies.sets = sets_of(tensor);
+  copies.how = decision.reason;
+  return copies;
+}
+
+Copies CopyFinder::undeclared(const Key& key, const std::vector<Shard>& shards,
+                              const std::vector<std::string>& told_apart) const {
+  const auto start = start_.find(key.module);
+  Joined joined(shards.size());
+  Copies copies;
+  bool by_content = false;
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    for (std::size_t j = i + 1; j < shards.size(); ++j) {
+      const Shard& one = shards[i];
+      const Shard& other = shards[j];
+      const auto axes = axes_between(one.where, other.where);
+      const bool parts = std::any_of(axes.begin(), axes.end(), [&](const std::string& axis) {
+        return std::count(told_apart.begin(), told_apart.end(), axis) != 0;
+      });
+      if (parts || one.record->shape != other.record->shape) continue;
+      if (deals_out(one, other)) {
+        joined.join(i, j);
+        copies.how = axes.front() + " is a data parallel axis";
+        continue;
+      }
+      const bool same_axes =
+          !axes.empty() && std::all_of(axes.begin(), axes.end(),
+                                       [&](const std::string& axis) { return replicates(axis); });
+      bool equal = same_axes;
+      if (start != start_.end()) {
+        const auto left = start->second.find(one.rank);
+        const auto right = start->second.find(other.rank);
+        const bool both = left != start->second.end() && right != start->second.end();
+        if (both) equal = left->second == right->second;
+      }
+      if (!equal) continue;
+      joined.join(i, j);
+      by_content = true;
+    }
+  }
+  if (by_content) {
+    copies.certainty = Certainty::likely;
+    copies.how = "the ranks' parameters were bit-equal at the start";
+  }
+  std::map<std::size_t, CopySet> sets;
+  for (std::size_t i = 0; i < shards.size(); ++i) sets[joined.find(i)].push_back(shards[i]);
+  for (auto& [root, set] : sets) copies.sets.push_back(std::move(set));
+  return copies;
+}
+
+}  // namespace ttrace::builtin

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which ranks must hold the same bits of a parameter. A declared layout says it. Without one, ranks
+// along a data parallel axis hold copies, and so do ranks whose parameters were bit-equal at the
+// start, unless these were constant (a bias of zeros), which says nothing.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "invariant/builtin/check.hpp"
+#include "invariant/builtin/evidence.hpp"
+
+namespace ttrace::builtin {
+
+using CopySet = std::vector<Shard>;
+
+struct Copies {
+  std::vector<CopySet> sets;  // shards of one set are copies; of one shard alone too
+  Certainty certainty = Certainty::certain;
+  std::string how;      // "declared by dtensor", "dp is a data parallel axis", ...
+  std::string unknown;  // not empty: why some shards may or may not be copies of each other
+};
+
+class CopyFinder {
+ public:
+  explicit CopyFinder(const Evidence& evidence);
+
+  // Of the shards of one key of a parameter.
+  [[nodiscard]] Copies of(const Key& key, const std::vector<Shard>& shards) const;
+  // Whether ranks along the axis hold the same parameters.
+  [[nodiscard]] bool replicates(const std::string& axis) const { return equal_.count(axis) != 0; }
+
+ private:
+  [[nodiscard]] Copies undeclared(const Key& key, const std::vector<Shard>& shards,
+                                  const std::vector<std::string>& told_apart) const;
+  [[nodiscard]] bool deals_out(const Shard& one, const Shard& other) const;
+
+  const Evidence& evidence_;
+  std::set<std::string> equal_;  // axes along which all parameters that tell start bit-equal
+  std::set<std::string> cut_;    // axes over which some parameter is declared to be cut
+  // parameter -> rank -> start content, of parameters that are not constant
+  std::map<std::string, std::map<std::int32_t, Hash128>> start_;
+};
+
+}  // namespace ttrace::builtin

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// See evidence.hpp.
+#include "invariant/builtin/evidence.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
+#include "libttrace/microbatch_inputs.hpp"
+
+namespace ttrace::builtin {
+namespace {
+
+// Where a record of phase param, grad or step belongs; nullptr: it is none of these.
+const Record** place_of(ParameterStep& step, const Key& key) {
+  if (key.phase == Phase::param) {
+    if (key.slot == "value") return &step.value;
+    if (key.slot == "master") return &step.master;
+  } else if (key.phase == Phase::grad) {
+    if (key.slot == "reduced") return &step.reduced;
+    if (key.slot == "clipped") return &step.clipped;
+  } else if (key.phase == Phase::step) {
+    if (key.slot == "param") return &step.after;
+    if (key.slot == "master") return &step.master_after;
+    return &step.states[key.slot];
+  }
+  return nullptr;
+}
+
+bool of_parameters(const Key& key) {
+  return key.phase == Phase::param || key.phase == Phase::grad || key.phase == Phase::step;
+}
+
+ParameterSteps collect(const SegmentReader& segment) {
+  ParameterSteps steps;
+  for (const Record& record : segment.records()) {
+    const Key& key = record.key;
+    if (!of_parameters(key) || key.module == kRootModule || key.microbatch >= 0) continue;
+    ParameterStep& step = steps[key.module];
+    step.segment = &segment;
+    if (key.call > 0) {
+      step.steps = std::max(step.steps, key.call + 1);
+      continue;
+    }
+    if (const Record** place = place_of(step, key)) *place = &record;
+  }
+  return steps;
+}
+
+bool begins(std::string_view text, std::string_view prefix) {
+  return text.substr(0, prefix.size()) == prefix;
+}
+
+bool begins_with_any(std::string_view text, std::initializer_list<std::string_view> prefixes) {
+  return std::any_of(prefixes.begin(), prefixes.end(),
+                     [text](std::string_view prefix) { return begins(text, prefix); });
+}
+
+}  // namespace
+
+Evidence::Evidence(const Trace& trace)
+    : trace_(trace), iterations_(trace.iterations()), places_(places_of_ranks(trace)) {}
+
+bool Evidence::complete(std::int64_t iteration) const {
+  const auto present = static_cast<std::size_t>(trace_.world_size());
+  if (trace_.ranks().size() != present) return false;
+  return std::all_of(trace_.ranks().begin(), trace_.ranks().end(), [&](const RankInfo& info) {
+    const SegmentReader* segment = trace_.segment(info.rank, iteration);
+    return !info.degraded && segment != nullptr && segment->info().complete;
+  });
+}
+
+const RankInfo* Evidence::rank(std::int32_t rank) const {
+  for (const RankInfo& info : trace_.ranks()) {
+    if (info.rank == rank) return &info;
+  }
+  return nullptr;
+}
+
+const ParameterSteps& Evidence::parameters(std::int32_t rank, std::int64_t iteration) const {
+  const auto found = steps_.find({rank, iteration});
+  if (found != steps_.end()) return found->second;
+  const SegmentReader* segment = trace_.segment(rank, iteration);
+  ParameterSteps steps = segment == nullptr ? ParameterSteps{} : collect(*segment);
+  return steps_.emplace(std::pair(rank, iteration), std::move(steps)).first->second;
+}
+
+ShardGroups Evidence::parameter_shards(std::int64_t iteration) const {
+  ShardGroups groups;
+  for (const auto& [rank, where] : places_) {
+    const SharedCoordinates shared(where);
+    const SegmentReader* segment = trace_.segment(rank, iteration);
+    if (segment == nullptr) continue;
+    for (const Record& record : segment->records()) {
+      const Key& key = record.key;
+      if (!of_parameters(key) || key.module == kRootModule || key.microbatch >= 0) continue;
+      groups[key].push_back({rank, shared, segment, &record});
+    }
+  }
+  return groups;
+}
+
+std::string Evidence::described(const std::string& module) const {
+  for (const RankInfo& info : trace_.ranks()) {
+    const auto found = info.modules.find(module);
+    if (found == info.modules.end()) continue;
+    const ModuleInfo& known = found->second;
+    if (known.class_name.empty()) break;
+    const std::string place = known.location.empty() ? "" : ", " + known.location;
+    return module + " (" + known.class_name + place + ")";
+  }
+  return module;
+}
+
+std::string owner_of(const std::string& parameter) {
+  const std::size_t dot = parameter.rfind('.');
+  return dot == std::string::npos ? std::string(kRootModule) : parameter.substr(0, dot);
+}
+
+bool is_data_axis(std::string_view axis) {
+  return begins_with_any(axis, {"dp", "data", "ddp", "fsdp", "hsdp", "replica", "shard", "batch"});
+}
+
+bool is_tensor_axis(std::string_view axis) {
+  return begins_with_any(axis, {"tp", "tensor", "model", "mp"}) && !begins(axis, "mpi");
+}
+
+std::string printed(double value) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.3g", value);
+  return text.data();
+}
+
+std::string counted(std::uint64_t count, const std::string& noun) {
+  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
+}
+
+}  // namespace ttrace::builtin

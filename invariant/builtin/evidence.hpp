@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// What checks read of a trace: its ranks and where they stand, and the records of each parameter in
+// each iteration, in one place.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "libttrace/logical.hpp"
+
+namespace ttrace::builtin {
+
+// What one rank recorded of one parameter in one iteration. Of several optimizer steps in one
+// iteration the first is here, and `steps` says so.
+struct ParameterStep {
+  const SegmentReader* segment = nullptr;
+  const Record* value = nullptr;                // before the step
+  const Record* master = nullptr;               // before the step
+  const Record* reduced = nullptr;              // final gradient, before clipping
+  const Record* clipped = nullptr;              // after clipping
+  const Record* after = nullptr;                // the parameter after the step
+  const Record* master_after = nullptr;         // after the step
+  std::map<std::string, const Record*> states;  // of the optimizer, after the step
+  unsigned steps = 1;
+
+  // What the optimizer was given.
+  [[nodiscard]] const Record* gradient() const { return clipped != nullptr ? clipped : reduced; }
+};
+using ParameterSteps = std::map<std::string, ParameterStep>;  // by name
+
+class Evidence {
+ public:
+  explicit Evidence(const Trace& trace);
+
+  [[nodiscard]] const Trace& trace() const { return trace_; }
+  [[nodiscard]] const std::vector<std::int64_t>& iterations() const { return iterations_; }
+  [[nodiscard]] const std::map<std::int32_t, Coordinates>& places() const { return places_; }
+  // Every rank of the run is here and lost nothing in this iteration.
+  [[nodiscard]] bool complete(std::int64_t iteration) const;
+  [[nodiscard]] const RankInfo* rank(std::int32_t rank) const;
+  // Empty when the rank has no segment of that iteration.
+  [[nodiscard]] const ParameterSteps& parameters(std::int32_t rank, std::int64_t iteration) const;
+  // All shards of the parameters' tensors of an iteration, by key.
+  [[nodiscard]] ShardGroups parameter_shards(std::int64_t iteration) const;
+  // "fc1 (Linear, model.py:12)"; the name alone where no rank knows more.
+  [[nodiscard]] std::string described(const std::string& module) const;
+
+ private:
+  const Trace& trace_;
+  std::vector<std::int64_t> iterations_;
+  std::map<std::int32_t, Coordinates> places_;
+  mutable std::map<std::pair<std::int32_t, std::int64_t>, ParameterSteps> steps_;
+};
+
+// "layers.0.fc1" of "layers.0.fc1.weight"; "@root" of a name without a dot.
+[[nodiscard]] std::string owner_of(const std::string& parameter);
+// An axis along which ranks work on different samples, as far as its name tells.
+[[nodiscard]] bool is_data_axis(std::string_view axis);
+// An axis along which ranks work on the same samples, as far as its name tells.
+[[nodiscard]] bool is_tensor_axis(std::string_view axis);
+
+[[nodiscard]] std::string printed(double value);                                  // "%.3g"
+[[nodiscard]] std::string counted(std::uint64_t count, const std::string& noun);  // "3 gradients"
+
+}  // namespace ttrace::builtin

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// All checks. A new one is a file, a line in checks.hpp and one here.
+#include <array>
+
+#include "invariant/builtin/checks.hpp"
+
+namespace ttrace::builtin {
+
+std::string_view name_of(Certainty certainty) {
+  switch (certainty) {
+    case Certainty::certain:
+      return "certain";
+    case Certainty::likely:
+      return "likely";
+    case Certainty::possible:
+      return "possible";
+  }
+  return "";
+}
+
+std::span<const CheckEntry> all_checks() {
+  static constexpr std::array<CheckEntry, 9> kChecks{{
+      {"data", "data parallel ranks get different samples, tensor parallel ranks the same",
+       make_data},
+      {"nonfinite", "no NaN or infinity, else where it comes from", make_nonfinite},
+      {"random", "random numbers are equal or different as the mesh demands", make_random},
+      {"zeroed", "gradients begin each iteration at zero", make_zeroed},
+      {"tied", "tied weights and their gradients are equal", make_tied},
+      {"replicas", "what several ranks hold is bit-equal on them", make_replicas},
+      {"norm", "the gradient norm is that of all gradients, clipping the same on all ranks",
+       make_global_norm},
+      {"update", "the optimizer's rule gives the states and parameters after the step",
+       make_update},
+      {"changed", "parameters change if and only if they are trainable", make_changed},
+  }};
+  return kChecks;
+}
+
+}  // namespace ttrace::builtin

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// ttrace-check: is a run healthy? Without a reference: by what must hold in any training run.
+#include <CLI/CLI.hpp>
+
+#include "libttrace/core/trouble.hpp"
+#include "tools/check_builtin.hpp"
+#include "tools/cli.hpp"
+
+namespace {
+
+using namespace ttrace;
+
+constexpr const char* kPurpose =
+    "Example: ttrace-capture --iterations 0-1 -o run.trace -- torchrun ... train.py\n"
+    "         ttrace-check run.trace\n\n"
+    "Checks one trace without a reference: replicas agree, the update is the optimizer's, ranks\n"
+    "get the samples that they should, and more; --list names all. Two iterations in a row show\n"
+    "most. Exit code 0: passed; 1: violated; 2: trouble, or nothing could be checked.";
+
+struct Options {
+  BuiltinOptions builtin;
+  bool list = false;
+};
+
+void add_options(CLI::App& app, Options& options) {
+  BuiltinOptions& builtin = options.builtin;
+  app.add_option("TRACE", builtin.trace, "folder that ttrace-capture wrote");
+  app.add_option("--check", builtin.checks, "only these (all)")->type_name("NAME...");
+  app.add_flag("--list", options.list, "list the checks and what they ask");
+  app.add_option("--json", builtin.json, "also write the report as JSON; -: to stdout, only that")
+      ->type_name("FILE");
+  app.add_option("--junit", builtin.junit, "also write it as JUnit's XML; -: to stdout, only that")
+      ->type_name("FILE");
+  app.add_option("--top", builtin.top, "how many violations of each check to print (5)")
+      ->type_name("N");
+  app.add_flag("-q,--quiet", builtin.quiet, "print nothing, only return the exit code");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run_main("ttrace-check", [&] {
+    CLI::App app(kPurpose);
+    Options options;
+    add_options(app, options);
+    if (const auto code = parse_arguments(app, argc, argv)) return *code;
+    if (options.list) {
+      list_builtin();
+      return kSame;
+    }
+    if (options.builtin.trace.empty()) {
+      throw Trouble("arguments", "TRACE", "is missing, try --help");
+    }
+    return check_builtin(options.builtin);
+  });
+}
