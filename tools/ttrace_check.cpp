@@ -4,6 +4,7 @@
 
 #include "libttrace/core/trouble.hpp"
 #include "tools/check_builtin.hpp"
+#include "tools/check_invariants.hpp"
 #include "tools/cli.hpp"
 
 namespace {
@@ -19,6 +20,7 @@ constexpr const char* kPurpose =
 
 struct Options {
   BuiltinOptions builtin;
+  CheckInvariantsOptions learned;
   bool list = false;
 };
 
@@ -34,6 +36,32 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--top", builtin.top, "how many violations of each check to print (5)")
       ->type_name("N");
   app.add_flag("-q,--quiet", builtin.quiet, "print nothing, only return the exit code");
+  CheckInvariantsOptions& learned = options.learned;
+  const std::string group = "With invariants that were learned";
+  app.add_option("-i,--invariants", learned.invariants,
+                 "check these, of ttrace-infer or traincheck-infer, instead")
+      ->type_name("FILE...")
+      ->group(group);
+  app.add_option("--signatures", learned.signatures,
+                 "parameters of the functions (signatures.json in the trace's folder)")
+      ->type_name("FILE")
+      ->group(group);
+  app.add_flag("--traincheck-compat", learned.traincheck_compat,
+               "exactly as TrainCheck 0.2.0 checks, its faults included")
+      ->group(group);
+  app.add_option("-o,--output", learned.output,
+                 "also write TrainCheck's files of results into this folder")
+      ->type_name("DIR")
+      ->group(group);
+}
+
+int learned(Options& options) {
+  options.learned.trace = options.builtin.trace;
+  options.learned.json = options.builtin.json;
+  options.learned.junit = options.builtin.junit;
+  options.learned.top = options.builtin.top;
+  options.learned.quiet = options.builtin.quiet;
+  return check_invariants(options.learned);
 }
 
 }  // namespace
@@ -51,6 +79,6 @@ int main(int argc, char** argv) {
     if (options.builtin.trace.empty()) {
       throw Trouble("arguments", "TRACE", "is missing, try --help");
     }
-    return check_builtin(options.builtin);
+    return options.learned.invariants.empty() ? check_builtin(options.builtin) : learned(options);
   });
 }

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// See check_invariants.hpp.
+#include "tools/check_invariants.hpp"
+
+#include <cstdio>
+#include <iterator>
+
+#include "invariant/compat/infer.hpp"
+#include "invariant/invariant_file.hpp"
+#include "invariant/result_files.hpp"
+#include "invariant/traincheck_reader.hpp"
+#include "libttrace/core/trouble.hpp"
+#include "tools/cli.hpp"
+#include "tools/event_files.hpp"
+#include "tools/outcome_report.hpp"
+
+namespace ttrace {
+namespace {
+
+std::vector<invariant::Invariant> read_all(const CheckInvariantsOptions& options,
+                                           invariant::Values& values) {
+  std::vector<invariant::Invariant> out;
+  for (const std::string& path : options.invariants) {
+    invariant::InvariantFile file = invariant::read_invariants(path, values);
+    if (file.faults.lines > 0 && !options.quiet) {
+      note(path + ": left out " + std::to_string(file.faults.lines) +
+           " lines that are no invariant (the first: line " + std::to_string(file.faults.first) +
+           ", " + file.faults.why + ")");
+    }
+    std::ranges::move(file.invariants, std::back_inserter(out));
+  }
+  return out;
+}
+
+void report(const CheckInvariantsOptions& options, invariant::Records& records,
+            std::span<const invariant::Outcome> outcomes) {
+  const OutcomeReport result{options.trace, records.values, records, outcomes};
+  if (!options.output.empty()) {
+    invariant::write_results({options.output, options.trace, options.invariants.back()}, records,
+                             outcomes);
+  }
+  // Files first: a document on stdout cannot be taken back when writing a file fails.
+  for (const bool to_stdout : {false, true}) {
+    if (!options.json.empty() && (options.json == "-") == to_stdout) {
+      write_document(outcomes_json(result), options.json);
+    }
+    if (!options.junit.empty() && (options.junit == "-") == to_stdout) {
+      write_document(outcomes_junit(result), options.junit);
+    }
+  }
+  if (!options.quiet && options.json != "-" && options.junit != "-") {
+    write_document(outcomes_text(result, options.top), "-");
+  }
+}
+
+int check_as_traincheck(const CheckInvariantsOptions& options) {
+  invariant::Records records = invariant::read_traincheck(options.trace);
+  invariant::Values& values = records.values;
+  const auto signatures =
+      read_signatures(options.signatures, {&options.trace, 1}, values, options.quiet);
+  const std::vector<invariant::Invariant> invariants = read_all(options, values);
+  if (!options.quiet) {
+    note_damage(records.damage);
+    note_unknown(signatures, values, records.records);
+  }
+  invariant::compat::CheckResult result;
+  {
+    Progress progress("checking", invariants.size(), options.quiet);
+    const auto advance = [&progress](std::uint64_t, std::uint64_t) { progress.advance(1); };
+    result = invariant::compat::check(values, signatures, records, invariants, advance);
+  }
+  if (!options.quiet) {
+    note_tolerated(result.tolerated);
+    if (result.unknown > 0) {
+      note(std::to_string(result.unknown) +
+           " invariants of relations that TrainCheck 0.2.0 does not check: counted as never "
+           "applied");
+    }
+  }
+  report(options, records, result.outcomes);
+  const auto failed = [](const invariant::Outcome& outcome) {
+    return outcome.verdict == invariant::Verdict::failed;
+  };
+  return std::ranges::any_of(result.outcomes, failed) ? kDiffer : kSame;
+}
+
+}  // namespace
+
+int check_invariants(const CheckInvariantsOptions& options) {
+  if (options.json == "-" && options.junit == "-") {
+    throw Trouble("--junit", "-", "stdout is taken by --json -; give one of the two a FILE");
+  }
+  // The default mode is called here.
+  if (!options.traincheck_compat) {
+    throw Trouble("arguments", "--traincheck-compat", "is needed with -i so far");
+  }
+  return check_as_traincheck(options);
+}
+
+}  // namespace ttrace

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// ttrace-check -i FILE: a trace of events against invariants that were learned.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace ttrace {
+
+struct CheckInvariantsOptions {
+  std::string trace;
+  std::vector<std::string> invariants;  // files
+  std::string signatures;               // "": the one in the trace's folder, if any
+  bool traincheck_compat = false;
+  std::string output;  // folder for the files that TrainCheck's checker writes
+  std::string json;    // "-": stdout
+  std::string junit;
+  std::size_t top = 5;
+  bool quiet = false;
+};
+
+// An exit code: kSame when none is violated, else kDiffer.
+[[nodiscard]] int check_invariants(const CheckInvariantsOptions& options);
+
+}  // namespace ttrace

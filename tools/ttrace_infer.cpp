@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// ttrace-infer: what held in healthy runs, for ttrace-check -i.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <vector>
+
+#include "invariant/compat/infer.hpp"
+#include "invariant/compat/relation.hpp"
+#include "invariant/invariant_file.hpp"
+#include "invariant/traincheck_reader.hpp"
+#include "libttrace/core/trouble.hpp"
+#include "tools/cli.hpp"
+#include "tools/event_files.hpp"
+
+namespace {
+
+using namespace ttrace;
+
+constexpr const char* kPurpose =
+    "Example: ttrace-infer healthy1/ healthy2/ -o invariants.json\n"
+    "         ttrace-check doubtful/ -i invariants.json\n\n"
+    "Infers invariants from traces of healthy runs: what calls contain, which values stay equal,\n"
+    "what comes before what, and where each of these holds. Reads what traincheck-collect wrote.\n"
+    "Exit code 0: invariants were written; 2: trouble, or there are none.";
+
+struct Options {
+  std::vector<std::string> traces;
+  std::string output;
+  std::string signatures;
+  std::string failed;
+  std::vector<std::string> relations;
+  bool traincheck_compat = false;
+  bool quiet = false;
+};
+
+void add_options(CLI::App& app, Options& options) {
+  app.add_option("TRACE", options.traces, "folders with traces of healthy runs, or single files")
+      ->required();
+  app.add_option("-o,--output", options.output, "file for the invariants, one a line")
+      ->type_name("FILE")
+      ->required();
+  app.add_option("--signatures", options.signatures,
+                 "parameters of the functions (signatures.json in a trace's folder)")
+      ->type_name("FILE");
+  app.add_option("--failed", options.failed, "also write what was rejected, with the reason")
+      ->type_name("FILE");
+  app.add_option("--relation", options.relations, "only these (all)")->type_name("NAME...");
+  app.add_flag("--traincheck-compat", options.traincheck_compat,
+               "exactly as TrainCheck 0.2.0 infers, its faults included");
+  app.add_flag("-q,--quiet", options.quiet, "no notes, no progress, no summary");
+}
+
+void check_relations(const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    if (invariant::compat::find_relation(name) != nullptr) continue;
+    std::string known;
+    for (const auto& relation : invariant::compat::relations()) {
+      known += (known.empty() ? "" : ", ") + std::string(relation.name);
+    }
+    throw Trouble("--relation", name, "is none of " + known);
+  }
+}
+
+std::vector<invariant::Records> read_traces(const Options& options, invariant::Values& values) {
+  std::vector<invariant::Records> out;
+  Progress progress("reading", options.traces.size(), options.quiet);
+  for (const std::string& trace : options.traces) {
+    out.push_back(invariant::read_traincheck(trace, values));
+    if (!options.quiet) note_damage(out.back().damage);
+    progress.advance(1);
+  }
+  return out;
+}
+
+int infer_as_traincheck(const Options& options) {
+  check_relations(options.relations);
+  invariant::Values values;
+  std::vector<invariant::Records> traces = read_traces(options, values);
+  const auto signatures =
+      read_signatures(options.signatures, options.traces, values, options.quiet);
+  invariant::compat::InferOptions rules{options.relations, !options.failed.empty(), {}};
+  invariant::compat::Inference found;
+  {
+    Progress progress("inferring", invariant::compat::relations().size(), options.quiet);
+    rules.advance = [&progress](std::uint64_t, std::uint64_t) { progress.advance(1); };
+    found = invariant::compat::infer(values, signatures, traces, rules);
+  }
+  if (!options.quiet) note_tolerated(found.tolerated);
+  if (found.invariants.empty()) {
+    throw Trouble("infer", options.traces[0],
+                  "nothing held at least twice; a trace of a few steps of training is needed");
+  }
+  invariant::write_invariants(options.output, values, found.invariants);
+  if (!options.failed.empty()) invariant::write_rejected(options.failed, values, found.rejected);
+  if (!options.quiet) {
+    std::size_t records = 0;
+    for (const auto& trace : traces) records += trace.records.size();
+    std::printf("%zu invariants from %zu records of %zu %s: %s\n", found.invariants.size(), records,
+                traces.size(), traces.size() == 1 ? "trace" : "traces", options.output.c_str());
+  }
+  return kSame;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run_main("ttrace-infer", [&]() -> int {
+    CLI::App app(kPurpose);
+    Options options;
+    add_options(app, options);
+    if (const auto code = parse_arguments(app, argc, argv)) return *code;
+    // The default mode is called here.
+    if (!options.traincheck_compat) {
+      throw Trouble("arguments", "--traincheck-compat", "is needed so far");
+    }
+    return infer_as_traincheck(options);
+  });
+}
