@@ -110,9 +110,11 @@ class TraincheckLine::Impl {
         value = boolean(truth);
         return true;
       }
-      case ondemand::json_type::null:
+      case ondemand::json_type::null: {
+        bool null = false;
         value = none();
-        return json.is_null();
+        return json.is_null().get(null) == simdjson::SUCCESS && null;
+      }
       case ondemand::json_type::array:
         return depth < deepest && read_list(json, depth, value);
       default:
