@@ -96,7 +96,7 @@ def plain_attributes(value: Any) -> Dict[str, Any]:
 
 
 def module_length(parts: List[str]) -> int:
-    """How many parts of a dotted name are the module: all before the first class, else all but one."""
+    """How many parts of a name are the module: all before the first class, else all but one."""
     for place in range(2, len(parts)):
         if parts[place][:1].isupper():
             return place
