@@ -24,7 +24,7 @@ class PlainText {
 
   PlainText() = default;
   explicit PlainText(std::string_view pooled) : size_(pooled.size()), data_(pooled.data()) {
-    if (size_ <= most) std::memcpy(copy_.data(), data_, size_);
+    if (size_ > 0 && size_ <= most) std::memcpy(copy_.data(), data_, size_);
   }
   [[nodiscard]] static bool fits(std::string_view text) {
     return text.find_first_of("\"\\") == std::string_view::npos;
