@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arguments and results of calls as records hold them: a typed value is an object of one member,
+// the type's name and the payload.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "invariant/events.hpp"
+#include "invariant/world.hpp"
+
+namespace ttrace::invariant {
+
+struct Typed {
+  Name type = 0;
+  Value payload;  // absent when `value` is no typed value
+};
+[[nodiscard]] Typed typed(const Values& values, Value value);
+
+// Parameter -> typed value. Positions of functions without known parameters stay "0", "1".
+[[nodiscard]] Value bound_arguments(World& world, Name function, Value args, Value kwargs);
+// Of a context manager: parameter -> payload, with defaults.
+[[nodiscard]] Value manager_arguments(World& world, Name init, Value args, Value kwargs);
+// Parameter -> typed value, with defaults.
+[[nodiscard]] Value arguments_with_defaults(World& world, Name function, Value args, Value kwargs);
+
+[[nodiscard]] bool is_tensor_type(std::string_view type);
+// Attributes of the tensors among a call's arguments, positional ones first, or results.
+[[nodiscard]] std::vector<Value> input_tensors(const Values& values, const Call& call);
+[[nodiscard]] std::vector<Value> output_tensors(const Values& values, const Call& call);
+
+// Whether a value looks configured rather than computed, so that another run can have it, too:
+// flags, none, small integers, short words that are no path, numbers of few digits.
+[[nodiscard]] bool looks_configured(const Values& values, Value value);
+
+}  // namespace ttrace::invariant

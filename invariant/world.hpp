@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// What inference and checking share while they read traces: the pool of values, the situations met
+// so far, what columns mean and how parameters of functions are called.
+#pragma once
+
+#include <string_view>
+
+#include "invariant/columns.hpp"
+#include "invariant/signature.hpp"
+#include "invariant/situation.hpp"
+
+namespace ttrace::invariant {
+
+struct World {
+  World(Values& pool, const Signatures* known)
+      : values(pool), situations(), columns(pool), signatures(known) {}
+
+  Values& values;
+  Situations situations;
+  Columns columns;
+  const Signatures* signatures;  // nullptr: positional arguments keep their positions
+  // The last state records of a process may be missing: what TrainCheck's default tracker loses.
+  bool loses_tail = false;
+
+  Name name(std::string_view text) { return values.name(text); }
+};
+
+}  // namespace ttrace::invariant
