@@ -10,14 +10,14 @@ namespace {
 std::vector<std::unique_ptr<Relation>> make_relations() {
   std::vector<std::unique_ptr<Relation>> all;
   all.push_back(api_contain_relation());
-  //LATER all.push_back(function_cover_relation());
-  //LATER all.push_back(function_lead_relation());
-  //LATER all.push_back(consistency_relation());
-  //LATER all.push_back(var_periodic_change_relation());
+  all.push_back(function_cover_relation());
+  all.push_back(function_lead_relation());
+  all.push_back(consistency_relation());
+  all.push_back(var_periodic_change_relation());
   all.push_back(consistent_output_relation());
   all.push_back(consistent_input_output_relation());
-  //LATER all.push_back(distinct_argument_relation());
-  //LATER all.push_back(threshold_relation());
+  all.push_back(distinct_argument_relation());
+  all.push_back(threshold_relation());
   return all;
 }
 
