@@ -60,8 +60,13 @@ class Evaluator : public Listener {
   }
 
   void state(const State& state) override {
+    if (!state.observed) {  // sampled now and then: no call can be told to change anything
+      if (!observed_) pending_.erase(state.place.process);
+      sampled_ = true;
+      return;
+    }
+    observed_ = true;
     judge_pending(state.place.process);
-    if (!state.observed) return;
     for (const Change& change : state.changes) {
       const auto children = changes_.find({state.record->variable_type, change.attribute});
       if (children == changes_.end()) continue;
@@ -172,6 +177,7 @@ class Evaluator : public Listener {
     Evidence evidence;
     evidence.place = call.place;
     if (child.variable) {  // the states may be still to come, or be lost
+      if (sampled_ && !observed_) return;
       evidence.found = "no such change";
       pending_[call.place.process].push_back({judged.hypothesis, example, evidence});
       return;
@@ -202,6 +208,7 @@ class Evaluator : public Listener {
   std::map<std::pair<Name, Name>, std::vector<std::size_t>> changes_;
   std::unordered_map<Name, std::vector<Judged>> parents_;
   std::vector<Thread> threads_;
+  bool sampled_ = false, observed_ = false;  // how states are recorded
   // Of a process: calls in which no change was seen, until a later state record or a later step
   // shows that none is missing.
   std::map<std::int64_t, std::vector<Pending>> pending_;

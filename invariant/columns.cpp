@@ -25,13 +25,7 @@ Column attribute_column(std::string_view name) {
   if (name.starts_with("is_") || name.starts_with("has_") || name.starts_with("can_")) {
     return Column::flag;
   }
-  for (const std::string_view content : {"data", "grad"}) {
-    if (name == content) return Column::content;
-    if (name.starts_with(content) && name.substr(content.size()).starts_with(".")) {
-      return Column::content;
-    }
-  }
-  return Column::attribute;
+  return is_content(name) ? Column::content : Column::attribute;
 }
 
 Column column_of(std::string_view name) {
@@ -44,6 +38,21 @@ Column column_of(std::string_view name) {
 }
 
 }  // namespace
+
+bool is_content(std::string_view attribute) {
+  return attribute == "data" || attribute == "grad" || attribute.starts_with("data.") ||
+         attribute.starts_with("grad.");
+}
+
+bool is_of_interest(std::string_view attribute) {
+  if (is_identity(attribute)) return false;
+  if (attribute.starts_with("is_")) return attribute == "is_leaf" || attribute == "is_cuda";
+  for (const std::string_view other :
+       {"name", "retains_grad", "grad_dtype", "itemsize", "nbytes", "var_type"}) {
+    if (attribute == other) return false;
+  }
+  return true;
+}
 
 bool is_identity(std::string_view name) {
   return name.find("_TRAINCHECK_") != std::string_view::npos ||

@@ -39,6 +39,11 @@ class Columns {
   std::vector<Name> attributes_;  // 0: not looked up yet
 };
 
+// Attributes that training decides on. The others say where a library runs, or follow from these.
+[[nodiscard]] bool is_of_interest(std::string_view attribute);
+// What a tensor holds: "data", "grad" and their statistics.
+[[nodiscard]] bool is_content(std::string_view attribute);
+
 // Addresses and what else names objects of one run.
 [[nodiscard]] bool is_identity(std::string_view name);
 

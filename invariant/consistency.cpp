@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Consistency: two variables agree in an attribute. Compared are states of one step that were
-// recorded at the same place in the program (mode, function, the how-manieth time), never of one
-// wall-clock time: processes drift. Two kinds of pairs: one variable on two processes, whose
-// content counts, too, and neighbours of one type in a process, in the order of names. Chains of
-// neighbours are enough, because equality is transitive, and they keep the work linear.
+// Consistency: two variables agree in an attribute. Two kinds of pairs:
+// - One variable on two processes, with its content. Compared are states of one step that were
+//   recorded at the same place in the program (mode, function, the how-manieth time), never of one
+//   wall-clock time: processes drift.
+// - Neighbours of one type in a process, in the order of names, as they are at the end of a step;
+//   not their content. Chains of neighbours are enough, because equality is transitive, and they
+//   keep the work linear.
 #include <algorithm>
 #include <map>
 #include <set>
 #include <tuple>
+#include <unordered_map>
+#include <utility>
 
 #include "invariant/relation.hpp"
 
@@ -32,7 +36,9 @@ class ConsistencyProposer : public Proposer {
 
   void state(const State& state) override {
     for (const Field& field : state.attributes) {
-      attributes_.insert({state.record->variable_type, field.column});
+      const auto [entry, added] = of_interest_.try_emplace(field.column, false);
+      if (added) entry->second = is_of_interest(world_.values.text(field.column));
+      if (entry->second) attributes_.insert({state.record->variable_type, field.column});
     }
   }
 
@@ -55,6 +61,7 @@ class ConsistencyProposer : public Proposer {
   World& world_;
   Name relation_;
   std::set<Attribute> attributes_;
+  std::unordered_map<Name, bool> of_interest_;
 };
 
 class ConsistencyEvaluator : public Listener {
@@ -86,15 +93,17 @@ class ConsistencyEvaluator : public Listener {
     observation.situation = state.situation;
     observation.place = state.place;
     observation.attributes.assign(state.attributes.begin(), state.attributes.end());
-    step_[moment][{state.place.process, state.record->variable}] = std::move(observation);
+    touched_.insert({state.place.process, moment.type});
+    Latest& latest = latest_[{state.place.process, moment.type}];
+    latest[world_.values.text(state.record->variable)] = {observation, true};
+    step_[moment][state.record->variable].push_back(std::move(observation));
   }
 
   void end_of_step(std::int64_t /*step*/) override {
-    for (const auto& [moment, seen] : step_) {
-      compare_neighbours(moment.type, seen);
-      compare_processes(moment.type, seen);
-    }
+    for (const auto& [moment, seen] : step_) compare_processes(moment.type, seen);
+    for (const auto& key : touched_) compare_neighbours(key.second, latest_[key]);
     step_.clear();
+    touched_.clear();
     times_.clear();
   }
 
@@ -104,34 +113,33 @@ class ConsistencyEvaluator : public Listener {
     std::uint32_t time = 0;
     friend auto operator<=>(const Moment&, const Moment&) = default;
   };
-  using Seen = std::map<std::pair<std::int64_t, Name>, Observation>;  // (process, variable)
-  using Ordered = std::vector<std::pair<std::string_view, const Observation*>>;
+  using Seen = std::map<Name, std::vector<Observation>>;  // of a variable, by process
+  struct Current {
+    Observation observation;
+    bool fresh = false;  // since the last comparison
+  };
+  using Latest = std::map<std::string_view, Current>;  // in the order of names
 
-  void compare_neighbours(Name type, const Seen& seen) {
-    for (auto entry = seen.begin(); entry != seen.end();) {
-      const std::int64_t process = entry->first.first;
-      Ordered variables;
-      for (; entry != seen.end() && entry->first.first == process; ++entry) {
-        variables.push_back({world_.values.text(entry->first.second), &entry->second});
+  void compare_neighbours(Name type, Latest& latest) {
+    Current* before = nullptr;
+    bool fresh = false;
+    for (auto& [name, current] : latest) {
+      const bool now = current.fresh;
+      if (before != nullptr && (fresh || now)) {
+        compare(type, before->observation, current.observation, false);
       }
-      std::ranges::sort(variables, {}, [](const auto& variable) { return variable.first; });
-      for (std::size_t i = 1; i < variables.size(); ++i) {
-        compare(type, *variables[i - 1].second, *variables[i].second, false);
-      }
+      before = &current;
+      fresh = std::exchange(current.fresh, false);
     }
   }
 
   void compare_processes(Name type, const Seen& seen) {
-    std::map<std::string_view, std::vector<const Observation*>> by_name;
-    for (const auto& [key, observation] : seen) {
-      by_name[world_.values.text(key.second)].push_back(&observation);
-    }
-    for (const auto& [name, observations] : by_name) {
+    for (const auto& [variable, observations] : seen) {
       const std::size_t count = observations.size();
       for (std::size_t i = 0; i < count; ++i) {
         for (std::size_t other = 1; i + other < count;
              other = count <= kAllPairs ? other + 1 : other * 2) {
-          compare(type, *observations[i], *observations[i + other], true);
+          compare(type, observations[i], observations[i + other], true);
         }
       }
     }
@@ -141,7 +149,7 @@ class ConsistencyEvaluator : public Listener {
     for (std::size_t i = 0; i < a.attributes.size(); ++i) {
       const Field& one = a.attributes[i];
       const auto watched = watched_.find({type, one.column});
-      if (watched == watched_.end() || (!content && is_content(one.column))) continue;
+      if (watched == watched_.end() || (!content && is_content(world_.values.text(one.column)))) continue;
       const Value other = value_of(b, one.column, i);
       if (!other.present() || !one.value.present()) continue;
       const bool held = world_.values.equal(one.value, other);
@@ -167,17 +175,13 @@ class ConsistencyEvaluator : public Listener {
     return entry == attributes.end() ? Value{} : entry->value;
   }
 
-  [[nodiscard]] bool is_content(Name attribute) const {
-    const std::string_view name = world_.values.text(attribute);
-    return name == "data" || name == "grad" || name.starts_with("data.") ||
-           name.starts_with("grad.");
-  }
-
   World& world_;
   Sink& sink_;
   std::map<Attribute, std::size_t> watched_;
   std::set<Name> types_;
   std::map<Moment, Seen> step_;
+  std::map<std::pair<std::int64_t, Name>, Latest> latest_;  // (process, type)
+  std::set<std::pair<std::int64_t, Name>> touched_;         // in this step
   std::map<std::tuple<std::uint32_t, Name, Name>, std::uint32_t> times_;  // within the step
 };
 

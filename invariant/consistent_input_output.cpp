@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ConsistentInputOutput: an attribute of an input tensor equals one of an output tensor. Pairs are
-// of attributes of one name, or of any two extents of shapes: that a flag happens to equal a number
-// of dimensions says nothing.
+// ConsistentInputOutput: an attribute of an input tensor equals that of an output tensor. Only the
+// same attribute, or extent of a shape, is compared: that a flag happens to equal a number of
+// dimensions, or a width a batch size, says nothing.
 #include <map>
 #include <set>
 #include <unordered_map>
@@ -25,9 +25,7 @@ struct Path {
 
 bool compared(std::string_view attribute) {
   return attribute == "dtype" || attribute == "requires_grad" || attribute == "is_cuda" ||
-         attribute == "is_cpu" || attribute == "is_sparse" || attribute == "is_quantized" ||
-         attribute == "shape" || attribute == "ndim" || attribute == "device" ||
-         attribute == "is_leaf";
+         attribute == "shape" || attribute == "ndim" || attribute == "device";
 }
 
 Value at(const Values& values, const std::vector<Value>& tensors, const Path& path) {
@@ -56,7 +54,7 @@ class InputOutputProposer : public Proposer {
     const auto right = paths(outputs);
     for (const Path& in : left) {
       for (const Path& out : right) {
-        if (in.attribute != out.attribute) continue;
+        if (in.attribute != out.attribute || in.position != out.position) continue;
         if (values.equal(at(values, inputs, in), at(values, outputs, out))) pairs.insert({in, out});
       }
     }

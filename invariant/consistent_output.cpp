@@ -22,16 +22,6 @@ bool may_be_constant(const Values& values, Value value) {
   return true;
 }
 
-// Attributes that say where a library runs, or that no call decides on.
-bool uninteresting(std::string_view attribute) {
-  if (is_identity(attribute) || attribute == "data" || attribute == "grad") return true;
-  if (attribute == "name" || attribute == "retains_grad" || attribute == "grad_dtype") return true;
-  if (attribute.find('.') != std::string_view::npos) return true;
-  if (!attribute.starts_with("is_")) return false;
-  return attribute != "is_leaf" && attribute != "is_cpu" && attribute != "is_cuda" &&
-         attribute != "is_sparse" && attribute != "is_quantized";
-}
-
 class OutputProposer : public Proposer {
  public:
   OutputProposer(World& world, Name relation) : world_(world), relation_(relation) {}
@@ -90,7 +80,10 @@ class OutputProposer : public Proposer {
 
   bool skipped_attribute(Name attribute) {
     const auto [entry, added] = skipped_attributes_.try_emplace(attribute, false);
-    if (added) entry->second = uninteresting(world_.values.text(attribute));
+    if (added) {
+      const std::string_view name = world_.values.text(attribute);
+      entry->second = is_content(name) || !is_of_interest(name);
+    }
     return entry->second;
   }
 

@@ -10,6 +10,7 @@
 #include "invariant/invariant_order.hpp"
 #include "invariant/precondition.hpp"
 #include "invariant/relation.hpp"
+#include "invariant/separate.hpp"
 #include "invariant/stage.hpp"
 #include "invariant/stream.hpp"
 
@@ -104,21 +105,6 @@ class Inferring {
     stages_ = Stages(world_);
   }
 
-  // False when one situation both held and failed: no condition tells those apart.
-  static bool separable(std::span<const Tally> tallies) {
-    return std::ranges::none_of(
-        tallies, [](const Tally& tally) { return tally.held > 0 && tally.failed > 0; });
-  }
-
-  static Examples examples_of(std::span<const Tally> tallies) {
-    Examples examples;
-    for (const Tally& tally : tallies) {
-      if (tally.held > 0) examples.positive.push_back({tally.example, tally.held});
-      if (tally.failed > 0) examples.negative.push_back({tally.example, tally.failed});
-    }
-    return examples;
-  }
-
   void conclude(const Relation& relation, std::size_t number) {
     Invariant invariant = hypotheses_[number];
     const auto tallies = tallies_->of(number);
@@ -128,14 +114,15 @@ class Inferring {
     }
     if (invariant.positive_examples == 0 && invariant.negative_examples == 0) return;
     invariant.text = relation.describe(world_.values, invariant);
-    if (invariant.positive_examples < options_.least_positive) {
-      result_.rejected.push_back({std::move(invariant), "only one positive example"});
+    const Separated separated = separate(world_, tallies);
+    if (separated.positive < options_.least_positive) {
+      const bool few = invariant.positive_examples < options_.least_positive;
+      reject(std::move(invariant), few ? "only one positive example" : "Precondition not found");
       return;
     }
-    std::optional<Condition> condition;
-    if (separable(tallies)) condition = search(relation, examples_of(tallies));
+    auto condition = search(relation, separated.examples, tallies);
     if (!condition) {
-      result_.rejected.push_back({std::move(invariant), "Precondition not found"});
+      reject(std::move(invariant), "Precondition not found");
       return;
     }
     sort_condition(world_.values, *condition);
@@ -143,18 +130,27 @@ class Inferring {
     result_.invariants.push_back(std::move(invariant));
   }
 
-  std::optional<Condition> search(const Relation& relation, const Examples& examples) {
+  void reject(Invariant invariant, const char* reason) {
+    result_.rejected.push_back({reason, std::move(invariant), {}});
+  }
+
+  std::optional<Condition> search(const Relation& relation, const Examples& examples,
+                                  std::span<const Tally> tallies) {
     SearchRules rules;
     for (const std::string_view part : relation.skip()) rules.skip.push_back(world_.name(part));
     auto condition = find_condition(world_.values, world_.situations, examples, rules);
     if (!condition) return condition;
     stages_.restrict(world_, *condition, examples.positive);
     // What was learned must hold of what it was learned from.
-    const auto covered = [&](const CountedExample& entry) {
-      return holds(world_.values, world_.situations, *condition, entry.example);
+    const auto covered = [&](const Example& example) {
+      return holds(world_.values, world_.situations, *condition, example);
     };
-    if (std::ranges::any_of(examples.negative, covered)) return std::nullopt;
-    if (!std::ranges::any_of(examples.positive, covered)) return std::nullopt;
+    for (const Tally& tally : tallies) {
+      if (tally.failed > 0 && covered(tally.example)) return std::nullopt;
+    }
+    if (std::ranges::none_of(examples.positive, covered, &CountedExample::example)) {
+      return std::nullopt;
+    }
     return condition;
   }
 

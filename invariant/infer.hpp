@@ -25,14 +25,9 @@ struct InferOptions {
   std::uint64_t least_positive = 2;  // a hypothesis with fewer examples in its favour is dropped
 };
 
-struct RejectedInvariant {
-  Invariant invariant;  // without a precondition
-  std::string reason;   // "only one positive example", "Precondition not found"
-};
-
 struct Inference {
   std::vector<Invariant> invariants;  // in the order of relation, text, parameters, precondition
-  std::vector<RejectedInvariant> rejected;
+  std::vector<Rejected> rejected;      // "only one positive example", "Precondition not found"
   std::uint64_t implied = 0;  // left out: they follow from others
   Gaps gaps;
 };

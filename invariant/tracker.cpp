@@ -8,8 +8,9 @@
 namespace ttrace::invariant {
 namespace {
 
-// Counters of the loop tell the first iterations from the others and no more: a clause on the
-// thousandth step would say nothing about another run, and situations stay few.
+// The step tells the first iterations from the others and no more: a clause on the thousandth
+// would say nothing about another run, and situations stay few. Other counters (of batches within
+// an evaluation, of epochs) tell nothing.
 constexpr std::int64_t kFirstSteps = 2;
 constexpr std::int64_t kMetaLimit = 1 << 16;  // ranks and sizes, not times or losses
 
@@ -86,7 +87,6 @@ void Tracker::read_meta(const Record& record) {
   for (const Field& field : record.fields) {
     switch (world_.columns.of(field.column)) {
       case Column::step:
-      case Column::counter:
         if (of_the_first_steps(field.value)) meta_.push_back(field);
         break;
       case Column::stage:

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string_view>
+#include <unordered_map>
 
 #include "invariant/columns.hpp"
 #include "invariant/signature.hpp"
@@ -13,10 +14,11 @@ namespace ttrace::invariant {
 
 struct World {
   World(Values& pool, const Signatures* known)
-      : values(pool), situations(), columns(pool), signatures(known) {}
+      : values(pool), columns(pool), signatures(known) {}
 
   Values& values;
   Situations situations;
+  std::unordered_map<SituationId, SituationId> steady;  // without the step, see separate.cpp
   Columns columns;
   const Signatures* signatures;  // nullptr: positional arguments keep their positions
   // The last state records of a process may be missing: what TrainCheck's default tracker loses.
