@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "diff/judge.hpp"
-#include "diff/junit.hpp"
-#include "diff/words.hpp"
+#include "libttrace/junit.hpp"
+#include "libttrace/words.hpp"
 
 namespace ttrace {
 namespace {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "diff/judge.hpp"
-#include "diff/junit.hpp"
 #include "diff/report.hpp"
+#include "libttrace/junit.hpp"
 
 namespace ttrace {
 namespace {

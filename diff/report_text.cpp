@@ -5,7 +5,7 @@
 
 #include "diff/judge.hpp"
 #include "diff/report.hpp"
-#include "diff/words.hpp"
+#include "libttrace/words.hpp"
 
 namespace ttrace {
 namespace {

@@ -17,9 +17,9 @@ namespace {
 
 struct Child {
   bool raised = false;
-  Value arguments;                 // object, or absent: any
-  std::size_t plain = SIZE_MAX;    // the same child with any arguments
-  Value before, after;             // of a variable
+  Value arguments;               // object, or absent: any
+  std::size_t plain = SIZE_MAX;  // the same child with any arguments
+  Value before, after;           // of a variable
   bool variable = false;
 };
 
@@ -40,7 +40,8 @@ class Evaluator : public Listener {
     threads_[call.thread].process = call.place.process;
     threads_[call.thread].frames.emplace_back();
     const auto pending = pending_.find(call.place.process);
-    if (pending != pending_.end() && pending->second.front().evidence.place.step < call.place.step) {
+    if (pending != pending_.end() &&
+        pending->second.front().evidence.place.step < call.place.step) {
       judge_pending(call.place.process);
     }
   }
@@ -140,7 +141,8 @@ class Evaluator : public Listener {
       const Child& child = children_[number];
       if (child.raised != call.raised) continue;
       if (child.arguments.present()) {
-        if (!bound.present()) bound = bound_arguments(world_, call.function, call.args, call.kwargs);
+        if (!bound.present())
+          bound = bound_arguments(world_, call.function, call.args, call.kwargs);
         if (!has(bound, child.arguments)) continue;
       }
       frame.set(number);
@@ -149,7 +151,8 @@ class Evaluator : public Listener {
 
   [[nodiscard]] bool has(Value bound, Value wanted) const {
     for (const Member& member : world_.values.members(wanted)) {
-      if (!world_.values.equal(world_.values.member(bound, member.name), member.value)) return false;
+      if (!world_.values.equal(world_.values.member(bound, member.name), member.value))
+        return false;
     }
     return true;
   }
@@ -240,7 +243,8 @@ class ApiContain : public Relation {
     return text;
   }
 
-  [[nodiscard]] std::string advice(const Values& values, const Invariant& invariant) const override {
+  [[nodiscard]] std::string advice(const Values& values,
+                                   const Invariant& invariant) const override {
     const Param& child = invariant.params[1];
     const std::string parent = short_name(values.text(invariant.params[0].api));
     if (child.type != ParamType::api) {

@@ -168,7 +168,8 @@ class ContainProposer : public Proposer {
     }
   }
 
-  void propose(Name parent, std::size_t number, std::size_t traces, std::vector<Invariant>& result) {
+  void propose(Name parent, std::size_t number, std::size_t traces,
+               std::vector<Invariant>& result) {
     const ChildKey& key = keys_[number];
     Invariant invariant;
     invariant.relation = relation_;

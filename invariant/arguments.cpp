@@ -85,14 +85,12 @@ Typed typed(const Values& values, Value value) {
 }
 
 Value bound_arguments(World& world, Name function, Value args, Value kwargs) {
-  const auto* parameters =
-      world.signatures == nullptr ? nullptr : world.signatures->find(function);
+  const auto* parameters = world.signatures == nullptr ? nullptr : world.signatures->find(function);
   return world.values.object(bind(world, parameters, args, kwargs));
 }
 
 Value arguments_with_defaults(World& world, Name function, Value args, Value kwargs) {
-  const auto* parameters =
-      world.signatures == nullptr ? nullptr : world.signatures->find(function);
+  const auto* parameters = world.signatures == nullptr ? nullptr : world.signatures->find(function);
   std::vector<Member> bound = bind(world, parameters, args, kwargs);
   add_defaults(bound, parameters);
   return world.values.object(bound);

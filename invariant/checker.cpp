@@ -42,7 +42,8 @@ class Checker::Impl {
     for (const Field& field : record.fields) {
       if (world.columns.of(field.column) != Column::step) continue;
       if (field.value.kind != Kind::integer) continue;
-      if (first_step == kNoStep || field.value.integer < first_step) first_step = field.value.integer;
+      if (first_step == kNoStep || field.value.integer < first_step)
+        first_step = field.value.integer;
       last_step = std::max(last_step, field.value.integer);
     }
   }
@@ -93,8 +94,8 @@ class Checker::Impl {
     bool example(std::size_t hypothesis, const Example& example, bool held) override {
       Tally& tally = owner.tallies_.at(numbers[hypothesis], example);
       if (tally.covered == Tally::Covered::unknown) {
-        const bool covers = holds(owner.world.values, owner.world.situations,
-                                  *conditions[hypothesis], example);
+        const bool covers =
+            holds(owner.world.values, owner.world.situations, *conditions[hypothesis], example);
         tally.covered = covers ? Tally::Covered::yes : Tally::Covered::no;
       }
       if (tally.covered == Tally::Covered::no) return false;
@@ -130,13 +131,14 @@ void Checker::check(std::span<const Record> records) {
   replay(impl_->world, records, *impl_->tracker);
 }
 
-void Checker::push(Record record) {
+std::int64_t Checker::push(Record record) {
   impl_->note_record(record);
-  impl_->stream->push(std::move(record));
+  return impl_->stream->push(std::move(record));
 }
 
-void Checker::advance() { impl_->stream->advance(); }
+void Checker::advance(std::int64_t limit) { impl_->stream->advance(limit); }
 void Checker::finish() { impl_->stream->finish(); }
+void Checker::set_loses_tail() { impl_->world.loses_tail = true; }
 CheckResult Checker::result() const { return impl_->result(); }
 std::uint64_t Checker::violations() const { return impl_->violations; }
 

@@ -19,9 +19,9 @@ struct Judgement {
   const Invariant* invariant = nullptr;
   const Relation* relation = nullptr;  // nullptr: one that is not known here; never triggered
   Verdict verdict = Verdict::not_triggered;
-  std::uint64_t covered = 0;        // examples that the precondition covers
-  std::uint64_t violations = 0;     // of those, that do not hold
-  std::vector<Evidence> evidence;   // of the violations, the first kEvidence of them
+  std::uint64_t covered = 0;       // examples that the precondition covers
+  std::uint64_t violations = 0;    // of those, that do not hold
+  std::vector<Evidence> evidence;  // of the violations, the first kEvidence of them
 };
 // A broken run may violate an invariant at every step; what a report needs is bounded.
 inline constexpr std::size_t kEvidence = 1000;
@@ -49,10 +49,11 @@ class Checker {
 
   void check(std::span<const Record> records);  // a whole trace
 
-  // Or record by record; each may be followed by advance().
-  void push(Record record);
-  void advance();
+  // Or record by record, see stream.hpp.
+  std::int64_t push(Record record);
+  void advance(std::int64_t limit);
   void finish();
+  void set_loses_tail();  // known before finish() at the latest
 
   [[nodiscard]] CheckResult result() const;
   // Violations so far, over all invariants.

@@ -11,7 +11,7 @@
 namespace ttrace::invariant {
 
 enum class Column : std::uint8_t {
-  unknown,    // not looked up yet
+  unknown,  // not looked up yet
   other,
   step,       // "meta_vars.step"
   stage,      // "meta_vars.stage"

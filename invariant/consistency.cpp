@@ -149,7 +149,8 @@ class ConsistencyEvaluator : public Listener {
     for (std::size_t i = 0; i < a.attributes.size(); ++i) {
       const Field& one = a.attributes[i];
       const auto watched = watched_.find({type, one.column});
-      if (watched == watched_.end() || (!content && is_content(world_.values.text(one.column)))) continue;
+      if (watched == watched_.end() || (!content && is_content(world_.values.text(one.column))))
+        continue;
       const Value other = value_of(b, one.column, i);
       if (!other.present() || !one.value.present()) continue;
       const bool held = world_.values.equal(one.value, other);
@@ -180,8 +181,8 @@ class ConsistencyEvaluator : public Listener {
   std::map<Attribute, std::size_t> watched_;
   std::set<Name> types_;
   std::map<Moment, Seen> step_;
-  std::map<std::pair<std::int64_t, Name>, Latest> latest_;  // (process, type)
-  std::set<std::pair<std::int64_t, Name>> touched_;         // in this step
+  std::map<std::pair<std::int64_t, Name>, Latest> latest_;                // (process, type)
+  std::set<std::pair<std::int64_t, Name>> touched_;                       // in this step
   std::map<std::tuple<std::uint32_t, Name, Name>, std::uint32_t> times_;  // within the step
 };
 
@@ -199,7 +200,8 @@ class Consistency : public Relation {
     return text(invariant.params[0]) + " is the same in both variables";
   }
 
-  [[nodiscard]] std::string advice(const Values& values, const Invariant& invariant) const override {
+  [[nodiscard]] std::string advice(const Values& values,
+                                   const Invariant& invariant) const override {
     return "look at what sets " + std::string(values.text(invariant.params[0].attribute)) +
            " of the two variables: a missing synchronisation, or a setting that reached only one";
   }

@@ -167,7 +167,8 @@ class InputOutputEvaluator : public Listener {
       if (!sink_.example(pair.hypothesis, example, values.equal(in, out))) continue;
       Evidence evidence;
       evidence.place = call.place;
-      evidence.found = "the input has " + printed(values, in) + ", the output " + printed(values, out);
+      evidence.found =
+          "the input has " + printed(values, in) + ", the output " + printed(values, out);
       sink_.report(pair.hypothesis, std::move(evidence));
     }
   }
@@ -206,7 +207,8 @@ class ConsistentInputOutput : public Relation {
            path_text(values, invariant.params[2]);
   }
 
-  [[nodiscard]] std::string advice(const Values& values, const Invariant& invariant) const override {
+  [[nodiscard]] std::string advice(const Values& values,
+                                   const Invariant& invariant) const override {
     return "look at what " + short_name(values.text(invariant.params[1].api)) +
            " is given and at the settings in force there";
   }

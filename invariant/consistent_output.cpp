@@ -126,9 +126,10 @@ class OutputEvaluator : public Listener {
       if (!sink_.example(wanted.hypothesis, example, held)) continue;
       Evidence evidence;
       evidence.place = call.place;
-      evidence.found = tensors.empty() ? "returned no tensor"
-                                       : "returned " + std::string(world_.values.text(wanted.attribute)) +
-                                             "=" + printed(world_.values, other);
+      evidence.found = tensors.empty()
+                           ? "returned no tensor"
+                           : "returned " + std::string(world_.values.text(wanted.attribute)) + "=" +
+                                 printed(world_.values, other);
       sink_.report(wanted.hypothesis, std::move(evidence));
     }
   }
@@ -166,7 +167,8 @@ class ConsistentOutput : public Relation {
            "=" + printed(values, output.constant);
   }
 
-  [[nodiscard]] std::string advice(const Values& values, const Invariant& invariant) const override {
+  [[nodiscard]] std::string advice(const Values& values,
+                                   const Invariant& invariant) const override {
     return "look at the inputs and at the settings in force (autocast, training mode, frozen "
            "parameters) where " +
            short_name(values.text(invariant.params[0].api)) + " is called";

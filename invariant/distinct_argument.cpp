@@ -31,7 +31,8 @@ Value arguments_of(World& world, const Call& call) {
     const std::string_view type = world.values.text(entry.type);
     if (!entry.payload.present()) continue;
     if (is_tensor_type(type)) {
-      if (entry.payload.kind != Kind::object || !has_content(world.values, entry.payload)) return {};
+      if (entry.payload.kind != Kind::object || !has_content(world.values, entry.payload))
+        return {};
     }
     any = any || world.values.text(member.name) != "self";
   }
@@ -44,7 +45,8 @@ class DistinctProposer : public Proposer {
 
   void enter(const Call& call, std::size_t /*index*/) override {
     const auto [entry, added] = functions_.try_emplace(call.function, false);
-    if (added) entry->second = !ignored("DistinctArgumentRelation", world_.values.text(call.function));
+    if (added)
+      entry->second = !ignored("DistinctArgumentRelation", world_.values.text(call.function));
   }
 
   std::vector<Invariant> proposals(std::size_t /*traces*/) override {
@@ -161,7 +163,8 @@ class DistinctArgument : public Relation {
            "() receives distinct arguments at each step";
   }
 
-  [[nodiscard]] std::string advice(const Values& values, const Invariant& invariant) const override {
+  [[nodiscard]] std::string advice(const Values& values,
+                                   const Invariant& invariant) const override {
     return "look at where the arguments of " + short_name(values.text(invariant.params[0].api)) +
            " come from: two workers, ranks or layers share them";
   }

@@ -67,7 +67,8 @@ class FunctionCover : public Relation {
            short_name(values.text(invariant.params[1].api)) + "() is called";
   }
 
-  [[nodiscard]] std::string advice(const Values& values, const Invariant& invariant) const override {
+  [[nodiscard]] std::string advice(const Values& values,
+                                   const Invariant& invariant) const override {
     return "look for the call of " + short_name(values.text(invariant.params[0].api)) +
            " before that of " + short_name(values.text(invariant.params[1].api)) +
            ": is it gone, or in another place?";

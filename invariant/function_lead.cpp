@@ -124,7 +124,8 @@ class FunctionLead : public Relation {
            short_name(values.text(invariant.params[1].api)) + "()";
   }
 
-  [[nodiscard]] std::string advice(const Values& values, const Invariant& invariant) const override {
+  [[nodiscard]] std::string advice(const Values& values,
+                                   const Invariant& invariant) const override {
     return "look for the call of " + short_name(values.text(invariant.params[1].api)) +
            " after that of " + short_name(values.text(invariant.params[0].api)) +
            ": is it gone, or in another place?";

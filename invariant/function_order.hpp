@@ -22,7 +22,7 @@ class CallTimes {
   struct Last {
     std::uint64_t began = 0;  // of the last call that ended; 0: there was none
     std::uint64_t ended = 0;
-    std::uint32_t open = 0;   // calls that have begun and not ended
+    std::uint32_t open = 0;  // calls that have begun and not ended
   };
 
   void watch(Name function) { functions_.try_emplace(function, functions_.size()); }

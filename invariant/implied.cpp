@@ -85,7 +85,8 @@ class Contains {
     const auto entry = by_parent_.find(parent);
     if (entry == by_parent_.end()) return false;
     return std::ranges::any_of(entry->second, [&](std::size_t i) {
-      return invariants_[i].params[1].type == ParamType::api && invariants_[i].params[1].api == child;
+      return invariants_[i].params[1].type == ParamType::api &&
+             invariants_[i].params[1].api == child;
     });
   }
 

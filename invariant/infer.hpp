@@ -27,8 +27,8 @@ struct InferOptions {
 
 struct Inference {
   std::vector<Invariant> invariants;  // in the order of relation, text, parameters, precondition
-  std::vector<Rejected> rejected;      // "only one positive example", "Precondition not found"
-  std::uint64_t implied = 0;  // left out: they follow from others
+  std::vector<Rejected> rejected;     // "only one positive example", "Precondition not found"
+  std::uint64_t implied = 0;          // left out: they follow from others
   Gaps gaps;
 };
 

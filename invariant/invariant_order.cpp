@@ -77,8 +77,7 @@ int compare(const Values& values, const Invariant& a, const Invariant& b) {
 void sort_condition(const Values& values, Condition& condition) {
   for (Conjunction& conjunction : condition.any) {
     for (Clause& clause : conjunction) {
-      std::ranges::sort(clause.values,
-                        [&](Value a, Value b) { return values.compare(a, b) < 0; });
+      std::ranges::sort(clause.values, [&](Value a, Value b) { return values.compare(a, b) < 0; });
     }
     std::ranges::sort(conjunction, [&](const Clause& a, const Clause& b) {
       return compare_clauses(values, a, b) < 0;

@@ -24,9 +24,8 @@ std::string_view manager_class(std::string_view function, std::string_view metho
 
 void ManagerObjects::made(std::int64_t process, std::int64_t object, Name type, Value arguments) {
   if (objects_.size() >= kObjects) {
-    std::erase_if(objects_, [this](const auto& entry) {
-      return !entered_.contains(entry.second.type);
-    });
+    std::erase_if(objects_,
+                  [this](const auto& entry) { return !entered_.contains(entry.second.type); });
   }
   objects_[{process, object}] = {type, arguments};
 }

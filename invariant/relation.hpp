@@ -51,9 +51,11 @@ class Relation {
   virtual ~Relation() = default;
   [[nodiscard]] virtual std::string_view name() const = 0;   // as the files have it
   [[nodiscard]] virtual std::string_view group() const = 0;  // of the precondition
-  [[nodiscard]] virtual std::string describe(const Values& values, const Invariant& invariant) const = 0;
+  [[nodiscard]] virtual std::string describe(const Values& values,
+                                             const Invariant& invariant) const = 0;
   // What to look at where it is violated.
-  [[nodiscard]] virtual std::string advice(const Values& values, const Invariant& invariant) const = 0;
+  [[nodiscard]] virtual std::string advice(const Values& values,
+                                           const Invariant& invariant) const = 0;
   [[nodiscard]] virtual std::unique_ptr<Proposer> proposer(World& world) const = 0;
   // `hypotheses` are all of this relation; those that it cannot read are never judged. Lives for
   // one trace.

@@ -16,8 +16,7 @@ class Stages {
   explicit Stages(World& world);  // those of all situations so far
 
   // Adds to `condition`, which covers `positive`, that the stage is one of theirs.
-  void restrict(World& world, Condition& condition,
-                std::span<const CountedExample> positive) const;
+  void restrict(World& world, Condition& condition, std::span<const CountedExample> positive) const;
 
  private:
   Name column_ = 0;

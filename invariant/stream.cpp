@@ -79,7 +79,8 @@ void replay(World& world, std::span<const Record> records, Tracker& tracker) {
     return a.step != b.step ? a.step < b.step : before(world.values, *a.record, *b.record);
   });
   std::vector<const Record*> sorted(order.size());
-  std::transform(order.begin(), order.end(), sorted.begin(), [](const Entry& e) { return e.record; });
+  std::transform(order.begin(), order.end(), sorted.begin(),
+                 [](const Entry& e) { return e.record; });
   for (std::size_t first = 0; first < order.size();) {
     std::size_t end = first;
     while (end < order.size() && order[end].step == order[first].step) ++end;
@@ -90,18 +91,19 @@ void replay(World& world, std::span<const Record> records, Tracker& tracker) {
   tracker.end_of_trace();
 }
 
-void Stream::push(Record record) {
+std::int64_t Stream::push(Record record) {
   auto [last, added] = reached_.try_emplace({record.process, record.file}, kNoStep);
   const std::int64_t step = step_of(record, world_.columns, last->second);
-  last->second = std::max(last->second, step);
-  if (step <= done_) {
+  last->second = step;
+  if (step > done_) {
+    steps_[step].push_back(std::move(record));
+  } else {
     ++late_;
-    return;
   }
-  steps_[step].push_back(std::move(record));
+  return step;
 }
 
-void Stream::advance() {
+void Stream::advance(std::int64_t limit) {
   if (reached_.empty()) return;
   std::int64_t slowest = INT64_MAX;
   std::int64_t fastest = INT64_MIN;
@@ -111,7 +113,7 @@ void Stream::advance() {
   }
   while (!steps_.empty()) {
     const std::int64_t step = steps_.begin()->first;
-    if (step >= slowest && step + kAhead > fastest) return;
+    if (step >= limit || (step >= slowest && step + kAhead > fastest)) return;
     hand_on(step);
   }
 }
@@ -125,10 +127,10 @@ void Stream::hand_on(std::int64_t step) {
   const std::vector<Record> records = std::move(steps_.begin()->second);
   steps_.erase(steps_.begin());
   std::vector<const Record*> sorted(records.size());
-  std::transform(records.begin(), records.end(), sorted.begin(), [](const Record& r) { return &r; });
-  std::sort(sorted.begin(), sorted.end(), [this](const Record* a, const Record* b) {
-    return before(world_.values, *a, *b);
-  });
+  std::transform(records.begin(), records.end(), sorted.begin(),
+                 [](const Record& r) { return &r; });
+  std::sort(sorted.begin(), sorted.end(),
+            [this](const Record* a, const Record* b) { return before(world_.values, *a, *b); });
   hand_on_step(tracker_, step, sorted.begin(), sorted.end());
   done_ = step;
 }

@@ -23,9 +23,10 @@ class Stream {
  public:
   Stream(World& world, Tracker& tracker) : world_(world), tracker_(tracker) {}
 
-  void push(Record record);
-  void advance();  // hands on what is complete
-  void finish();   // and what is left
+  std::int64_t push(Record record);  // returns its step
+  // Hands on what is complete; steps from `limit` on are known to go on.
+  void advance(std::int64_t limit = INT64_MAX);
+  void finish();  // and what is left
 
   // Records of steps that had been handed on: lost.
   [[nodiscard]] std::uint64_t late() const { return late_; }

@@ -234,7 +234,8 @@ class Threshold : public Relation {
            (bound.upper ? " \u2264 " : " \u2265 ") + std::string(values.text(bound.argument));
   }
 
-  [[nodiscard]] std::string advice(const Values& values, const Invariant& invariant) const override {
+  [[nodiscard]] std::string advice(const Values& values,
+                                   const Invariant& invariant) const override {
     return "look at how " + short_name(values.text(invariant.params[1].api)) +
            " applies its bound, and at whether it is given the right one";
   }

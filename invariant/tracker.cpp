@@ -57,8 +57,8 @@ Tracker::Tracker(World& world, std::span<Listener* const> listeners)
       var_type_(world.name("var_type")) {}
 
 std::uint32_t Tracker::thread_of(std::int64_t process, std::int64_t thread) {
-  const auto [entry, added] = thread_numbers_.try_emplace(
-      {process, thread}, static_cast<std::uint32_t>(threads_.size()));
+  const auto [entry, added] =
+      thread_numbers_.try_emplace({process, thread}, static_cast<std::uint32_t>(threads_.size()));
   if (added) threads_.emplace_back();
   return entry->second;
 }
@@ -205,9 +205,9 @@ void Tracker::note_changes(const Record& record, Variable& variable) {
 }
 
 void Tracker::state(const Record& record, std::int64_t step) {
-  const auto [entry, added] = variable_numbers_.try_emplace(
-      {record.process, record.variable, record.variable_type},
-      static_cast<std::uint32_t>(variables_.size()));
+  const auto [entry, added] =
+      variable_numbers_.try_emplace({record.process, record.variable, record.variable_type},
+                                    static_cast<std::uint32_t>(variables_.size()));
   if (added) variables_.emplace_back();
   note_changes(record, variables_[entry->second]);
   State state;

@@ -16,9 +16,9 @@ using Attribute = std::pair<Name, Name>;  // type, attribute
 
 // Of one variable's attribute: when it changed.
 struct Changes {
-  std::int64_t last = kNoStep;    // step of the last change
-  bool overdue = false;           // told already
-  SituationId situation = 0;      // of the last state
+  std::int64_t last = kNoStep;  // step of the last change
+  bool overdue = false;         // told already
+  SituationId situation = 0;    // of the last state
   Place place;
 };
 
@@ -33,7 +33,8 @@ class PeriodProposer : public Proposer {
   void state(const State& state) override {
     for (const Change& change : state.changes) {
       if (is_identity(world_.values.text(change.attribute))) continue;
-      std::int64_t& last = last_.try_emplace({state.variable, change.attribute}, kNoStep).first->second;
+      std::int64_t& last =
+          last_.try_emplace({state.variable, change.attribute}, kNoStep).first->second;
       const std::int64_t step = state.place.step;
       if (last != kNoStep && step > last && step - last <= kLongest) {
         ++periods_[{state.record->variable_type, change.attribute}][step - last];
@@ -116,7 +117,8 @@ class PeriodEvaluator : public Listener {
     Evidence evidence;
     evidence.place = state.place;
     evidence.found = held ? "" : "no change for " + std::to_string(steps) + " steps";
-    if (steps < watched.period) evidence.found = "changed after " + std::to_string(steps) + " steps";
+    if (steps < watched.period)
+      evidence.found = "changed after " + std::to_string(steps) + " steps";
     sink_.report(watched.hypothesis, std::move(evidence));
   }
 

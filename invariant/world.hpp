@@ -13,8 +13,7 @@
 namespace ttrace::invariant {
 
 struct World {
-  World(Values& pool, const Signatures* known)
-      : values(pool), columns(pool), signatures(known) {}
+  World(Values& pool, const Signatures* known) : values(pool), columns(pool), signatures(known) {}
 
   Values& values;
   Situations situations;

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "diff/junit.hpp"
+#include "libttrace/junit.hpp"
 
 namespace ttrace {
 namespace {

@@ -2,7 +2,7 @@
 // The report for programs: JSON and JUnit's XML. docs/report.md describes both.
 #include <nlohmann/json.hpp>
 
-#include "diff/junit.hpp"
+#include "libttrace/junit.hpp"
 #include "invariant/builtin/report.hpp"
 
 namespace ttrace::builtin {

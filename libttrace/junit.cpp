@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // See junit.hpp.
-#include "diff/junit.hpp"
+#include "libttrace/junit.hpp"
 
 #include <cstdio>
 #include <map>

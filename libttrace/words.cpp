@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // See words.hpp.
-#include "diff/words.hpp"
+#include "libttrace/words.hpp"
 
 namespace ttrace {
 

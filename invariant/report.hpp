@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a check found, for a reader, a program and a test dashboard.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "invariant/checker.hpp"
+
+namespace ttrace::invariant {
+
+struct ReportInput {
+  const CheckResult* result = nullptr;
+  const Values* values = nullptr;
+  std::vector<std::string> files;  // as Place::file numbers them
+  std::vector<Damage> damage;      // of the trace's files
+  std::string trace;               // its folder
+};
+
+struct ReportOptions {
+  std::size_t top = 10;  // of groups, of invariants in each, of violations
+  bool color = false;
+  bool verbose = false;  // what holds and what did not apply, too
+};
+
+// Violated invariants that name one function, or one attribute.
+struct Culprit {
+  Name name = 0;
+  bool attribute = false;
+  std::vector<std::size_t> judgements;  // in CheckResult::judgements, by the first violation
+};
+// By the first step of a violation; of one step, the larger group first. Each violated invariant
+// is in one group.
+[[nodiscard]] std::vector<Culprit> culprits(const CheckResult& result, const Values& values);
+
+[[nodiscard]] std::string text_report(const ReportInput& input, const ReportOptions& options);
+[[nodiscard]] std::string json_report(const ReportInput& input);
+[[nodiscard]] std::string junit_report(const ReportInput& input);
+
+// "in stage training", "except in step 1".
+[[nodiscard]] std::string condition_text(const Values& values, const Invariant& invariant);
+// "step 3, stage training, process 7, trace_API_7_9.log:120: SGD.step(): not called before"
+[[nodiscard]] std::string evidence_text(const ReportInput& input, const Evidence& evidence);
+
+}  // namespace ttrace::invariant
