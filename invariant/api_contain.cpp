@@ -225,6 +225,19 @@ std::string arrow(const Values& values, const Param& child) {
   return side(child.before) + " --> " + side(child.after);
 }
 
+// In the order of names, as positional and keyword arguments come in any.
+std::string arguments_text(const Values& values, const Param& child) {
+  std::map<std::string_view, Value> arguments;
+  for (const Member& member : values.members(child.arguments)) {
+    arguments[values.text(member.name)] = typed(values, member.value).payload;
+  }
+  std::string text;
+  for (const auto& [name, value] : arguments) {
+    text += (text.empty() ? "" : ", ") + std::string(name) + "=" + printed(values, value);
+  }
+  return text;
+}
+
 class ApiContain : public Relation {
  public:
   [[nodiscard]] std::string_view name() const override { return "APIContainRelation"; }
@@ -239,8 +252,8 @@ class ApiContain : public Relation {
              std::string(values.text(child.attribute)) + ": " + arrow(values, child);
     }
     std::string text = parent + " always calls " + short_name(values.text(child.api)) + "()";
-    if (child.exception.present()) text += ", which raises";
-    return text;
+    if (child.exception.present()) return text + ", which raises";
+    return child.arguments.present() ? text + " with " + arguments_text(values, child) : text;
   }
 
   [[nodiscard]] std::string advice(const Values& values,
@@ -251,14 +264,8 @@ class ApiContain : public Relation {
       return "look at what " + parent + " works on: whether it holds the variables that are " +
              "trained, and whether they have gradients";
     }
-    std::string text = "look at the call of " + parent + " and at what it decides on";
-    if (child.arguments.kind != Kind::object) return text;
-    text += "; expected arguments of " + short_name(values.text(child.api)) + ":";
-    for (const Member& member : values.members(child.arguments)) {
-      text += " " + std::string(values.text(member.name)) + "=" +
-              printed(values, typed(values, member.value).payload);
-    }
-    return text;
+    return "look at the call of " + parent + " and at what decides whether and how it calls " +
+           short_name(values.text(child.api));
   }
 
   [[nodiscard]] std::unique_ptr<Proposer> proposer(World& world) const override {

@@ -190,11 +190,11 @@ class ContainProposer : public Proposer {
     result.push_back(invariant);
     const auto common = common_.find({parent, key.function});
     if (key.raised || common == common_.end()) return;
-    if (traces > 1 && common->second.traces.size() < 2) return;
+    const bool one_run = traces > 1 && common->second.traces.size() < 2;
     std::vector<Value> candidates;
-    add_candidate(common->second.all, candidates);
+    add_candidate(common->second.all, one_run, candidates);
     for (const auto& [stage, arguments] : common->second.by_stage) {
-      add_candidate(arguments, candidates);
+      add_candidate(arguments, one_run, candidates);
     }
     for (const Value arguments : candidates) {
       invariant.params[1].arguments = arguments;
@@ -202,12 +202,23 @@ class ContainProposer : public Proposer {
     }
   }
 
-  void add_candidate(Value arguments, std::vector<Value>& candidates) const {
-    if (arguments.kind != Kind::object || world_.values.members(arguments).empty()) return;
+  void add_candidate(Value arguments, bool one_run, std::vector<Value>& candidates) {
+    if (arguments.kind != Kind::object) return;
+    if (one_run) arguments = enum_like_of(arguments);
+    if (world_.values.members(arguments).empty()) return;
     for (const Value other : candidates) {
       if (world_.values.equal(other, arguments)) return;
     }
     candidates.push_back(arguments);
+  }
+
+  Value enum_like_of(Value arguments) {
+    std::vector<Member> kept;
+    for (const Member& member : world_.values.members(arguments)) {
+      const Value payload = typed(world_.values, member.value).payload;
+      if (is_enum_like(world_.values, payload)) kept.push_back(member);
+    }
+    return world_.values.object(kept);
   }
 
   World& world_;

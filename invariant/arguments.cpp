@@ -161,4 +161,11 @@ bool looks_configured(const Values& values, Value value) {
   return false;
 }
 
+bool is_enum_like(const Values& values, Value value) {
+  if (value.kind != Kind::none && value.kind != Kind::boolean && value.kind != Kind::string) {
+    return false;
+  }
+  return looks_configured(values, value);
+}
+
 }  // namespace ttrace::invariant

@@ -32,5 +32,8 @@ struct Typed {
 // Whether a value looks configured rather than computed, so that another run can have it, too:
 // flags, none, small integers, short words that are no path, numbers of few digits.
 [[nodiscard]] bool looks_configured(const Values& values, Value value);
+// Of those, what has few alternatives: flags, none, words. A number that only one of several runs
+// had, such as a batch size, is that run's own; a word such as a dtype is not.
+[[nodiscard]] bool is_enum_like(const Values& values, Value value);
 
 }  // namespace ttrace::invariant

@@ -49,7 +49,8 @@ class OutputProposer : public Proposer {
       for (const auto& [attribute, seen] : attributes) {
         if (seen.size() > kValues) continue;
         for (const Seen& entry : seen) {
-          if (traces > 1 && entry.traces.size() < 2) continue;
+          const bool one_run = traces > 1 && entry.traces.size() < 2;
+          if (one_run && !is_enum_like(world_.values, entry.value)) continue;
           if (!may_be_constant(world_.values, entry.value)) continue;
           Invariant invariant;
           invariant.relation = relation_;
