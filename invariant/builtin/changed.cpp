@@ -69,6 +69,8 @@ struct NeverUpdated {
 class ChangedIffTrainable final : public Check {
  public:
   void look_at(const Evidence& evidence, std::int64_t iteration, Outcome& outcome) override {
+    if (!finder_) finder_ = std::make_unique<CopyFinder>(evidence);
+    const GradientSums sums(evidence, *finder_, iteration);
     look_for_gradients(evidence, iteration);
     for (const auto& [rank, where] : evidence.places()) {
       const RankInfo* info = evidence.rank(rank);
@@ -84,14 +86,16 @@ class ChangedIffTrainable final : public Check {
         const Changed changed = change_between(step);
         if (changed == Changed::unknown) continue;
         ++(changed == Changed::yes ? moved : still);
+        look_at_unowned(evidence, rank, iteration, name, step, changed, outcome);
+        look_at_next(evidence, rank, iteration, name, step, outcome);
         if (changed == Changed::yes || !has_gradient(step.gradient())) {
           if (step.gradient() != nullptr) ++outcome.compared["trainable parameters"];
-          look_at_unowned(evidence, rank, iteration, name, step, changed, outcome);
           continue;
         }
+        if (told_all_ && stepped_.count(name) == 0) continue;  // no optimizer has it: told above
         const auto update = told.find(name);
         look_at_still(evidence, rank, iteration, name,
-                      update == told.end() ? nullptr : &update->second, outcome);
+                      update == told.end() ? nullptr : &update->second, sums, outcome);
       }
     }
   }
@@ -136,9 +140,15 @@ class ChangedIffTrainable final : public Check {
   // Which parameters have a gradient on some rank, and which have none although they were stepped.
   void look_for_gradients(const Evidence& evidence, std::int64_t iteration) {
     held_.clear();
+    stepped_.clear();
+    told_all_ = false;
     for (const auto& [rank, where] : evidence.places()) {
       const SegmentReader* segment = evidence.trace().segment(rank, iteration);
       if (segment == nullptr) continue;
+      for (const auto& [name, update] : told_updates(*evidence.rank(rank), iteration)) {
+        stepped_.insert(name);
+        told_all_ = true;
+      }
       std::set<std::string> outputs;
       for (const Record& record : segment->records()) {
         if (record.key.phase == Phase::backward) outputs.insert(record.key.module);
@@ -148,9 +158,9 @@ class ChangedIffTrainable final : public Check {
           with_gradient_.insert(name);
           held_.insert(name);
         }
-        if (!step.states.empty()) held_.insert(name);
+        if (!step.states.empty()) stepped_.insert(name);
         if (step.after == nullptr || (step.after->flags & kFlagNoGradient) == 0) continue;
-        held_.insert(name);
+        stepped_.insert(name);
         NeverUpdated& never = never_[name];
         never.ranks.insert(rank);
         const std::string owner = owner_of(name);
@@ -171,8 +181,8 @@ class ChangedIffTrainable final : public Check {
   void look_at_unowned(const Evidence& evidence, std::int32_t rank, std::int64_t iteration,
                        const std::string& name, const ParameterStep& step, Changed changed,
                        Outcome& outcome) {
-    if (step.gradient() != nullptr || held_.count(name) != 0) return;
-    if ((step.after->flags & kFlagNoGradient) != 0) return;
+    if (stepped_.count(name) != 0 || step.after == nullptr) return;
+    if (held_.count(name) != 0 && !told_all_) return;
     ++outcome.compared["parameters without an optimizer"];
     if (changed == Changed::yes || !told_.insert(name).second) return;
     outcome.report(about(evidence, rank, iteration, name, Certainty::likely,
@@ -181,13 +191,33 @@ class ChangedIffTrainable final : public Check {
                          "parameters, or left out of the parameter groups?"));
   }
 
+  // What is written into it after the optimizer's step.
+  void look_at_next(const Evidence& evidence, std::int32_t rank, std::int64_t iteration,
+                    const std::string& name, const ParameterStep& step, Outcome& outcome) {
+    const ParameterSteps& later = evidence.parameters(rank, iteration + 1);
+    const auto next = later.find(name);
+    if (step.after == nullptr || step.steps > 1 || next == later.end()) return;
+    const Record* value = next->second.value;
+    if (value == nullptr || value->shape != step.after->shape ||
+        value->dtype != step.after->dtype) {
+      return;
+    }
+    ++outcome.compared["parameters between two steps"];
+    if (value->hash == step.after->hash || !moved_.insert(name).second) return;
+    outcome.report(about(evidence, rank, iteration, name, Certainty::possible,
+                         "changes after the optimizer's step and before the next forward pass",
+                         "something else writes into it: a projection or an average, or an update "
+                         "that is made twice"));
+  }
+
   static void look_at_still(const Evidence& evidence, std::int32_t rank, std::int64_t iteration,
-                            const std::string& name, const ToldUpdate* told, Outcome& outcome) {
+                            const std::string& name, const ToldUpdate* told,
+                            const GradientSums& sums, Outcome& outcome) {
     if (told == nullptr) {
       ++outcome.unchecked["a gradient and no change, and nothing says how small the step is"];
       return;
     }
-    const StepReplay replay = replay_step(evidence, rank, iteration, name, *told);
+    const StepReplay replay = replay_step(evidence, rank, iteration, name, *told, sums);
     if (!replay.unknown.empty()) {
       ++outcome.unchecked["no change, and the step cannot be computed: " + replay.unknown];
       return;
@@ -220,10 +250,13 @@ class ChangedIffTrainable final : public Check {
                          "does an optimizer hold it, or does something write into it?"));
   }
 
+  std::unique_ptr<CopyFinder> finder_;
   std::map<std::string, NeverUpdated> never_;
   std::set<std::string> with_gradient_;
-  std::set<std::string> held_;  // of this iteration: an optimizer of some rank has it
-  std::set<std::string> told_;
+  // Of this iteration: parameters with a gradient on some rank, and those that some optimizer has.
+  std::set<std::string> held_, stepped_;
+  bool told_all_ = false;               // the trace says what optimizers have
+  std::set<std::string> told_, moved_;  // already reported
 };
 
 }  // namespace

@@ -57,6 +57,23 @@ std::vector<CopySet> sets_of(const LogicalTensor& tensor) {
   return sets;
 }
 
+std::vector<CopySet> addends_of(const LogicalTensor& tensor) {
+  std::map<std::vector<std::uint64_t>, std::map<std::vector<std::uint64_t>, Shard>> parts;
+  std::size_t most = 0;
+  for (const PlacedShard& placed : tensor.shards) {
+    const PlaceId id = place_id(placed, tensor.layout);
+    parts[id.elements].emplace(id.addend, placed.shard);
+    most = std::max(most, parts[id.elements].size());
+  }
+  std::vector<CopySet> addends;
+  if (most < 2) return addends;
+  for (auto& [elements, by_addend] : parts) {
+    CopySet& set = addends.emplace_back();
+    for (auto& [addend, shard] : by_addend) set.push_back(std::move(shard));
+  }
+  return addends;
+}
+
 Layout layout_of(const Shard& shard) {
   const auto row = static_cast<std::size_t>(shard.record->layout);
   return layout_from_json(shard.segment->layouts().at(row));
@@ -127,7 +144,10 @@ Copies CopyFinder::of(const Key& key, const std::vector<Shard>& shards) const {
   for (const Finding& problem : tensor.problems) {
     if (problem.kind == FindingKind::layout_unknown) copies.unknown = problem.message;
   }
-  if (copies.unknown.empty()) copies.sets = sets_of(tensor);
+  if (copies.unknown.empty()) {
+    copies.sets = sets_of(tensor);
+    copies.addends = addends_of(tensor);
+  }
   copies.how = decision.reason;
   return copies;
 }
@@ -175,6 +195,26 @@ Copies CopyFinder::undeclared(const Key& key, const std::vector<Shard>& shards,
   for (std::size_t i = 0; i < shards.size(); ++i) sets[joined.find(i)].push_back(shards[i]);
   for (auto& [root, set] : sets) copies.sets.push_back(std::move(set));
   return copies;
+}
+
+GradientSums::GradientSums(const Evidence& evidence, const CopyFinder& finder,
+                           std::int64_t iteration) {
+  for (const auto& [key, shards] : evidence.parameter_shards(iteration)) {
+    if (key.phase != Phase::grad || shards.size() < 2) continue;
+    for (const CopySet& part : finder.of(key, shards).addends) {
+      for (const Shard& mine : part) {
+        CopySet& others = others_[{mine.rank, mine.record}];
+        for (const Shard& other : part) {
+          if (other.rank != mine.rank) others.push_back(other);
+        }
+      }
+    }
+  }
+}
+
+const CopySet* GradientSums::others(std::int32_t rank, const Record& gradient) const {
+  const auto found = others_.find({rank, &gradient});
+  return found == others_.end() ? nullptr : &found->second;
 }
 
 }  // namespace ttrace::builtin

@@ -19,6 +19,9 @@ using CopySet = std::vector<Shard>;
 struct Copies {
   std::vector<CopySet> sets;  // shards of one set are copies; of one shard alone too
   Certainty certainty = Certainty::certain;
+  // Not empty: the shards are addends that nobody has added up yet. One list for each part of the
+  // tensor, with one shard for each addend.
+  std::vector<CopySet> addends;
   std::string how;      // "declared by dtensor", "dp is a data parallel axis", ...
   std::string unknown;  // not empty: why some shards may or may not be copies of each other
 };
@@ -42,6 +45,18 @@ class CopyFinder {
   std::set<std::string> cut_;    // axes over which some parameter is declared to be cut
   // parameter -> rank -> start content, of parameters that are not constant
   std::map<std::string, std::map<std::int32_t, Hash128>> start_;
+};
+
+// Gradients whose sums over ranks are still to be made when the optimizer is given them: a DTensor
+// adds them up by itself.
+class GradientSums {
+ public:
+  GradientSums(const Evidence& evidence, const CopyFinder& finder, std::int64_t iteration);
+  // The other addends of what this rank holds of the gradient; nullptr: there are none.
+  [[nodiscard]] const CopySet* others(std::int32_t rank, const Record& gradient) const;
+
+ private:
+  std::map<std::pair<std::int32_t, const Record*>, CopySet> others_;
 };
 
 }  // namespace ttrace::builtin

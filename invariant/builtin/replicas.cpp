@@ -3,6 +3,7 @@
 // hold are bit-equal on them. All ranks compute the same update of the same numbers; where they do
 // not, a reduction is missing or incomplete, and the replicas drift apart from there on.
 #include <algorithm>
+#include <tuple>
 
 #include "invariant/builtin/checks.hpp"
 #include "invariant/builtin/conflict.hpp"
@@ -69,7 +70,18 @@ class Replicas final : public Check {
       ++outcome.unchecked["the trace has one rank, which has no copies"];
       return;
     }
-    for (const auto& [key, shards] : evidence.parameter_shards(iteration)) {
+    // In the order in which a step makes them, so that causes come before effects.
+    std::vector<std::pair<std::tuple<Phase, bool, bool>, const ShardGroups::value_type*>> ordered;
+    const ShardGroups groups = evidence.parameter_shards(iteration);
+    for (const auto& entry : groups) {
+      const Key& key = entry.first;
+      const bool parameter = key.slot == "param" || key.slot == "master";
+      ordered.push_back({{key.phase, key.slot == "clipped", parameter}, &entry});
+    }
+    std::stable_sort(ordered.begin(), ordered.end(),
+                     [](const auto& left, const auto& right) { return left.first < right.first; });
+    for (const auto& [place, entry] : ordered) {
+      const auto& [key, shards] = *entry;
       if (shards.size() < 2) continue;
       const Copies copies = finder_->of(key, shards);
       if (!copies.unknown.empty()) {
@@ -78,6 +90,11 @@ class Replicas final : public Check {
       }
       for (const CopySet& set : copies.sets) look_at_set(evidence, key, set, copies, outcome);
     }
+  }
+
+  void finish(const Evidence& evidence, Outcome& outcome) override {
+    if (outcome.total_compared() > 0 || evidence.places().size() < 2) return;
+    ++outcome.unchecked["no two ranks hold the same parameters: all are cut"];
   }
 
  private:

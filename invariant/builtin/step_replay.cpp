@@ -41,8 +41,15 @@ struct Element {
   [[nodiscard]] double of(int column) const { return tile[static_cast<std::size_t>(column)][at]; }
 };
 
+// The gradient with what the decay adds to it, and the sizes of both, which may cancel.
+struct Seen {
+  double value = 0;
+  double size = 0;
+};
+
 void judge(ReplayedTensor& tensor, double stored, double computed, double allowed) {
-  const double units = stored == computed ? 0 : std::fabs(stored - computed) / allowed;
+  const bool same = stored == computed || (std::isnan(stored) && std::isnan(computed));
+  const double units = same ? 0 : std::fabs(stored - computed) / allowed;
   ++tensor.elements;
   if (!(units <= 1)) ++tensor.wrong;
   if (!(units <= tensor.worst)) tensor.worst = units;
@@ -57,22 +64,24 @@ struct Before {
 class Replayer {
  public:
   Replayer(const Formula& formula, const ParameterStep& step, const ParameterStep* earlier,
-           bool fresh)
-      : formula_(formula), step_(step), earlier_(earlier), fresh_(fresh) {}
+           const CopySet* addends, bool fresh)
+      : formula_(formula), step_(step), earlier_(earlier), addends_(addends), fresh_(fresh) {}
 
   StepReplay run();
 
  private:
   bool choose_columns();
   int before_column(const char* name);
+  bool add_addends(std::vector<Part>& parts);
   void look_at(const Element& element);
-  void look_at_adam(const Element& element, double seen);
-  void look_at_sgd(const Element& element, double seen);
-  void look_at_parameter(const Element& element, double kept, double change);
+  void look_at_adam(const Element& element, const Seen& seen);
+  void look_at_sgd(const Element& element, const Seen& seen);
+  void look_at_parameter(const Element& element, double kept, double change, double size);
 
   Formula formula_;
   const ParameterStep& step_;
   const ParameterStep* earlier_;
+  const CopySet* addends_;
   bool fresh_;
   StepReplay result_;
   Columns columns_;
@@ -80,6 +89,7 @@ class Replayer {
   int before_ = -1, after_ = -1, gradient_ = -1, moment_ = -1, second_ = -1, denominator_ = -1;
   int old_moment_ = -1, old_second_ = -1;  // columns of the iteration before
   std::size_t own_columns_ = 0;
+  std::size_t first_addend_ = 0;  // column; all from there on are
   double unit_ = 0, state_unit_ = 0;
   double made_times_should_ = 0, should_squares_ = 0;
 };
@@ -129,11 +139,12 @@ bool Replayer::choose_columns() {
   return true;
 }
 
-void Replayer::look_at_parameter(const Element& element, double kept, double change) {
+// `size`: of what the change was made of.
+void Replayer::look_at_parameter(const Element& element, double kept, double change, double size) {
   const double before = element.of(before_);
   const double after = element.of(after_);
   const double computed = kept - change;
-  const double allowed = 2 * kSlack * unit_ * std::fabs(change) +
+  const double allowed = 2 * kSlack * unit_ * size +
                          kSlack / 2 * unit_ * (std::fabs(before) + std::fabs(computed)) + kTiny;
   judge(result_.tensors["param"], after, computed, allowed);
   if (after != before) result_.changed = true;
@@ -142,41 +153,64 @@ void Replayer::look_at_parameter(const Element& element, double kept, double cha
   should_squares_ += change * change;
 }
 
-void Replayer::look_at_adam(const Element& element, double seen) {
+void Replayer::look_at_adam(const Element& element, const Seen& seen) {
   const double moment = element.of(moment_);
   const double second = element.of(second_);
   if (fresh_ || old_moment_ >= 0) {
     const double old = fresh_ ? 0 : element.of(old_moment_);
-    judge(result_.tensors["exp_avg"], moment, formula_.first_moment(old, seen),
-          kSlack * state_unit_ * (std::fabs(old) + std::fabs(seen)) + kTiny);
+    judge(result_.tensors["exp_avg"], moment, formula_.first_moment(old, seen.value),
+          kSlack * state_unit_ * (std::fabs(old) + seen.size) + kTiny);
   }
   if (fresh_ || old_second_ >= 0) {
     const double old = fresh_ ? 0 : element.of(old_second_);
-    judge(result_.tensors["exp_avg_sq"], second, formula_.second_moment(old, seen),
-          kSlack * state_unit_ * (std::fabs(old) + seen * seen) + kTiny);
+    judge(result_.tensors["exp_avg_sq"], second, formula_.second_moment(old, seen.value),
+          kSlack * state_unit_ * (std::fabs(old) + seen.size * seen.size) + kTiny);
   }
   const double before = element.of(before_);
   const double kept = formula_.decoupled ? before * (1 - formula_.rate * formula_.decay) : before;
-  look_at_parameter(element, kept, formula_.adam_change(moment, element.of(denominator_)));
+  const double change = formula_.adam_change(moment, element.of(denominator_));
+  look_at_parameter(element, kept, change, std::fabs(change));
 }
 
-void Replayer::look_at_sgd(const Element& element, double seen) {
+void Replayer::look_at_sgd(const Element& element, const Seen& seen) {
   double buffer = 0;
   if (formula_.momentum != 0) {
     buffer = element.of(moment_);
     if (fresh_ || old_moment_ >= 0) {
       const double old = fresh_ ? 0 : element.of(old_moment_);
-      judge(result_.tensors["momentum_buffer"], buffer, formula_.buffer(old, seen, fresh_),
-            kSlack * state_unit_ * (std::fabs(old) + std::fabs(seen)) + kTiny);
+      judge(result_.tensors["momentum_buffer"], buffer, formula_.buffer(old, seen.value, fresh_),
+            kSlack * state_unit_ * (std::fabs(old) + seen.size) + kTiny);
     }
   }
-  look_at_parameter(element, element.of(before_), formula_.sgd_change(seen, buffer));
+  const double change = formula_.sgd_change(seen.value, buffer);
+  const double size = formula_.rate * (seen.size + std::fabs(formula_.momentum * buffer));
+  look_at_parameter(element, element.of(before_), change, std::fabs(change) + size);
 }
 
 void Replayer::look_at(const Element& element) {
-  const double seen = formula_.seen(element.of(gradient_), element.of(before_));
+  double gradient = element.of(gradient_);
+  for (std::size_t i = first_addend_; i < element.tile.size(); ++i)
+    gradient += element.tile[i][element.at];
+  const double before = element.of(before_);
+  const double decay = formula_.decoupled ? 0 : std::fabs(formula_.decay * before);
+  const Seen seen{formula_.seen(gradient, before), std::fabs(gradient) + decay};
   if (formula_.rule == Rule::adam) return look_at_adam(element, seen);
   look_at_sgd(element, seen);
+}
+
+// Other ranks' parts of the gradient's sum.
+bool Replayer::add_addends(std::vector<Part>& parts) {
+  first_addend_ = parts.size();
+  if (addends_ == nullptr) return true;
+  for (const Shard& shard : *addends_) {
+    const auto part = whole(*shard.segment, shard.record);
+    if (!part || part->count != parts.front().count) {
+      result_.unknown = "the other ranks' parts of the gradient's sum were not kept";
+      return false;
+    }
+    parts.push_back(*part);
+  }
+  return true;
 }
 
 StepReplay Replayer::run() {
@@ -194,6 +228,7 @@ StepReplay Replayer::run() {
     }
     parts->push_back(*part);
   }
+  if (!add_addends(*parts)) return result_;
   for_each_tile(*parts, [this](const Tile& tile, std::uint64_t) {
     for (std::size_t i = 0; i < tile[0].size(); ++i) look_at({tile, i});
   });
@@ -216,7 +251,8 @@ std::map<std::string, ToldUpdate> told_updates(const RankInfo& rank, std::int64_
 }
 
 StepReplay replay_step(const Evidence& evidence, std::int32_t rank, std::int64_t iteration,
-                       const std::string& parameter, const ToldUpdate& told) {
+                       const std::string& parameter, const ToldUpdate& told,
+                       const GradientSums& sums) {
   StepReplay failed;
   const auto formula = formula_of(*told.group, told.steps, failed.unknown);
   if (!formula) return failed;
@@ -229,8 +265,9 @@ StepReplay replay_step(const Evidence& evidence, std::int32_t rank, std::int64_t
   }
   const ParameterSteps& earlier = evidence.parameters(rank, iteration - 1);
   const auto before = earlier.find(parameter);
+  const Record* gradient = step->second.gradient();
   return Replayer(*formula, step->second, before == earlier.end() ? nullptr : &before->second,
-                  told.steps == 0)
+                  gradient == nullptr ? nullptr : sums.others(rank, *gradient), told.steps == 0)
       .run();
 }
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "invariant/builtin/evidence.hpp"
+#include "invariant/builtin/copies.hpp"
 #include "invariant/builtin/formula.hpp"
 
 namespace ttrace::builtin {
@@ -36,6 +36,6 @@ struct ToldUpdate {
 
 [[nodiscard]] StepReplay replay_step(const Evidence& evidence, std::int32_t rank,
                                      std::int64_t iteration, const std::string& parameter,
-                                     const ToldUpdate& told);
+                                     const ToldUpdate& told, const GradientSums& sums);
 
 }  // namespace ttrace::builtin

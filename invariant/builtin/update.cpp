@@ -39,6 +39,8 @@ std::uint64_t count_unrounded(const std::vector<Part>& parts) {
 class Update final : public Check {
  public:
   void look_at(const Evidence& evidence, std::int64_t iteration, Outcome& outcome) override {
+    if (!finder_) finder_ = std::make_unique<CopyFinder>(evidence);
+    const GradientSums sums(evidence, *finder_, iteration);
     for (const auto& [rank, where] : evidence.places()) {
       const RankInfo* info = evidence.rank(rank);
       if (info == nullptr || evidence.trace().segment(rank, iteration) == nullptr) continue;
@@ -48,7 +50,7 @@ class Update final : public Check {
         ++outcome.unchecked["the trace does not say what the optimizer was told to do"];
       }
       for (const auto& [name, update] : told) {
-        const StepReplay replay = replay_step(evidence, rank, iteration, name, update);
+        const StepReplay replay = replay_step(evidence, rank, iteration, name, update, sums);
         if (!replay.unknown.empty()) {
           ++outcome.unchecked[replay.unknown];
           continue;
@@ -115,6 +117,8 @@ class Update final : public Check {
       outcome.report(std::move(violation));
     }
   }
+
+  std::unique_ptr<CopyFinder> finder_;
 };
 
 }  // namespace
