@@ -114,6 +114,49 @@ CopyFinder::CopyFinder(const Evidence& evidence) : evidence_(evidence) {
     }
     if (equal > 0 && different == 0) equal_.insert(axis);
   }
+  learn_from_peers();
+}
+
+std::string CopyFinder::peers_of(std::int32_t rank, const std::string& parameter,
+                                 const Shape& shape) const {
+  const auto& modules = evidence_.rank(rank)->modules;
+  const auto module = modules.find(owner_of(parameter));
+  std::string kind = module == modules.end() ? "" : module->second.class_name;
+  kind += parameter.substr(parameter.rfind('.') + 1);
+  for (const std::uint64_t extent : shape) kind += "," + std::to_string(extent);
+  return kind;
+}
+
+void CopyFinder::learn_from_peers() {
+  const std::int64_t first = evidence_.iterations().front();
+  std::map<std::string, std::map<std::int32_t, const Record*>> stepped;
+  for (const auto& [rank, where] : evidence_.places()) {
+    for (const auto& [name, step] : evidence_.parameters(rank, first)) {
+      const bool blank = step.value != nullptr && !tells(*step.value);
+      if (blank && step.after != nullptr && tells(*step.after)) stepped[name][rank] = step.after;
+    }
+  }
+  for (const auto& [name, by_rank] : stepped) {
+    for (auto one = by_rank.begin(); one != by_rank.end(); ++one) {
+      for (auto other = std::next(one); other != by_rank.end(); ++other) {
+        if (one->second->shape != other->second->shape) continue;
+        Votes& votes =
+            peers_[{peers_of(one->first, name, one->second->shape), {one->first, other->first}}];
+        ++(one->second->hash == other->second->hash ? votes.equal : votes.different);
+      }
+    }
+  }
+}
+
+bool CopyFinder::peers_are_equal(const Key& key, const Shard& one, const Shard& other) const {
+  const auto& steps = evidence_.parameters(one.rank, evidence_.iterations().front());
+  const auto step = steps.find(key.module);
+  if (step == steps.end() || step->second.value == nullptr || tells(*step->second.value)) {
+    return false;
+  }
+  const RankPair pair = std::minmax(one.rank, other.rank);
+  const auto votes = peers_.find({peers_of(one.rank, key.module, step->second.value->shape), pair});
+  return votes != peers_.end() && votes->second.equal > votes->second.different;
 }
 
 // Along a data parallel axis parameters are whole, unless some are known to be cut over it.
@@ -181,6 +224,8 @@ Copies CopyFinder::undeclared(const Key& key, const std::vector<Shard>& shards,
         const auto right = start->second.find(other.rank);
         const bool both = left != start->second.end() && right != start->second.end();
         if (both) equal = left->second == right->second;
+      } else if (!equal) {
+        equal = peers_are_equal(key, one, other);
       }
       if (!equal) continue;
       joined.join(i, j);
@@ -189,7 +234,8 @@ Copies CopyFinder::undeclared(const Key& key, const std::vector<Shard>& shards,
   }
   if (by_content) {
     copies.certainty = Certainty::likely;
-    copies.how = "the ranks' parameters were bit-equal at the start";
+    copies.how = start != start_.end() ? "the ranks' parameters were bit-equal at the start"
+                                       : "most parameters of its kind are equal on these ranks";
   }
   std::map<std::size_t, CopySet> sets;
   for (std::size_t i = 0; i < shards.size(); ++i) sets[joined.find(i)].push_back(shards[i]);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which ranks must hold the same bits of a parameter. A declared layout says it. Without one, ranks
 // along a data parallel axis hold copies, and so do ranks whose parameters were bit-equal at the
-// start, unless these were constant (a bias of zeros), which says nothing.
+// start, unless these were constant (a bias of zeros), which says nothing. Of such parameters their
+// peers tell, of the same name and shape in modules of the same class, by what the first step made
+// of them: most stay copies.
 #pragma once
 
 #include <map>
@@ -38,6 +40,10 @@ class CopyFinder {
  private:
   [[nodiscard]] Copies undeclared(const Key& key, const std::vector<Shard>& shards,
                                   const std::vector<std::string>& told_apart) const;
+  void learn_from_peers();
+  [[nodiscard]] std::string peers_of(std::int32_t rank, const std::string& parameter,
+                                     const Shape& shape) const;
+  [[nodiscard]] bool peers_are_equal(const Key& key, const Shard& one, const Shard& other) const;
   [[nodiscard]] bool deals_out(const Shard& one, const Shard& other) const;
 
   const Evidence& evidence_;
@@ -45,6 +51,12 @@ class CopyFinder {
   std::set<std::string> cut_;    // axes over which some parameter is declared to be cut
   // parameter -> rank -> start content, of parameters that are not constant
   std::map<std::string, std::map<std::int32_t, Hash128>> start_;
+  struct Votes {
+    std::size_t equal = 0, different = 0;
+  };
+  using RankPair = std::pair<std::int32_t, std::int32_t>;
+  // By kind of parameter and pair of ranks: parameters that began constant, after the first step.
+  std::map<std::pair<std::string, RankPair>, Votes> peers_;
 };
 
 // Gradients whose sums over ranks are still to be made when the optimizer is given them: a DTensor

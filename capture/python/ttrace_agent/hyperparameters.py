@@ -18,6 +18,8 @@ def describe(optimizer: Any, targets: Targets, torch: Any) -> List[Dict[str, Any
     if getattr(optimizer, "grad_scale", None) is not None:
         return []  # the step divides gradients by a scale that is not known here
     kind = type(optimizer)
+    if kind.__module__.startswith("torch.distributed.optim"):
+        return []  # hands on to the step of another optimizer, which is asked, too
     entries = []
     for group in optimizer.param_groups:
         names: List[str] = []
