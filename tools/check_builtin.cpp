@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "invariant/builtin/report.hpp"
 #include "libttrace/core/mapped_guard.hpp"
@@ -26,6 +27,19 @@ void write_document(const std::string& text, const std::string& path) {
   if (!file) throw Trouble("write", path, "failed; is there such a folder, and space in it?");
 }
 
+// A trace that shows what a program computes by itself.
+void refuse_others(const Trace& trace, const std::string& path) {
+  if (trace.logical()) {
+    throw Trouble("check", path,
+                  "ttrace-merge wrote it: what the ranks held is gone, check the trace it is of");
+  }
+  const nlohmann::json document = nlohmann::json::parse(trace.json(), nullptr, false);
+  const auto replay = nlohmann::json::json_pointer("/options/replay");
+  if (document.is_object() && document.contains(replay) && !document.at(replay).is_null()) {
+    throw Trouble("check", path, "it is a replay: its tensors are another run's, check that one");
+  }
+}
+
 }  // namespace
 
 int check_builtin(const BuiltinOptions& options) {
@@ -33,10 +47,7 @@ int check_builtin(const BuiltinOptions& options) {
     throw Trouble("--junit", "-", "stdout is taken by --json -; give one of the two a FILE");
   }
   const Trace trace = Trace::open(options.trace);
-  if (trace.logical()) {
-    throw Trouble("check", options.trace,
-                  "ttrace-merge wrote it: what the ranks held is gone, check the trace it is of");
-  }
+  refuse_others(trace, options.trace);
   const std::size_t steps = builtin::count_checks(options.checks) * trace.iterations().size();
   builtin::CheckReport report;
   {

@@ -27,7 +27,10 @@ struct Options {
 void add_options(CLI::App& app, Options& options) {
   BuiltinOptions& builtin = options.builtin;
   app.add_option("TRACE", builtin.trace, "folder that ttrace-capture wrote");
-  app.add_option("--check", builtin.checks, "only these (all)")->type_name("NAME...");
+  app.add_option("--check", builtin.checks, "only these (all); may be given several times")
+      ->type_name("NAME,...")
+      ->delimiter(',')
+      ->allow_extra_args(false);
   app.add_flag("--list", options.list, "list the checks and what they ask");
   app.add_option("--json", builtin.json, "also write the report as JSON; -: to stdout, only that")
       ->type_name("FILE");

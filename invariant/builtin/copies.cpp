@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
+#include "libttrace/core/trouble.hpp"
 #include "libttrace/microbatch_inputs.hpp"
 #include "libttrace/proof.hpp"
 
@@ -74,9 +76,14 @@ std::vector<CopySet> addends_of(const LogicalTensor& tensor) {
   return addends;
 }
 
-Layout layout_of(const Shard& shard) {
-  const auto row = static_cast<std::size_t>(shard.record->layout);
-  return layout_from_json(shard.segment->layouts().at(row));
+// nullopt: nothing is declared, or it cannot be read.
+std::optional<Layout> layout_of(const SegmentReader& segment, const Record& record) {
+  if (record.layout == kNoLayout) return std::nullopt;
+  try {
+    return layout_from_json(segment.layouts().at(static_cast<std::size_t>(record.layout)));
+  } catch (const Trouble&) {
+    return std::nullopt;  // what it says is told where the tensor is placed
+  }
 }
 
 // Axes over which a declared layout cuts; of a flat piece all that are larger than 1.
@@ -96,9 +103,8 @@ CopyFinder::CopyFinder(const Evidence& evidence) : evidence_(evidence) {
     for (const auto& [name, step] : evidence.parameters(rank, first)) {
       if (step.value == nullptr) continue;
       if (tells(*step.value)) start_[name][rank] = step.value->hash;
-      if (step.value->layout == kNoLayout) continue;
-      const auto row = static_cast<std::size_t>(step.value->layout);
-      cut_.merge(cut_axes(layout_from_json(step.segment->layouts().at(row)), where));
+      const auto layout = layout_of(*step.segment, *step.value);
+      if (layout) cut_.merge(cut_axes(*layout, where));
     }
   }
   for (const auto& [axis, pairs] : neighbours_of(evidence.places())) {
@@ -175,9 +181,9 @@ Copies CopyFinder::of(const Key& key, const std::vector<Shard>& shards) const {
   if (!decision.known) {
     // A layout that speaks of some axes only: along the others the shards may be copies.
     for (const Shard& shard : shards) {
-      if (shard.record->layout == kNoLayout) continue;
-      const Layout layout = layout_of(shard);
-      if (!layout.axes.empty() && !layout.flat) return undeclared(key, shards, layout.axes);
+      const auto layout = layout_of(*shard.segment, *shard.record);
+      if (!layout) continue;
+      if (!layout->axes.empty() && !layout->flat) return undeclared(key, shards, layout->axes);
       break;
     }
     copies.unknown = decision.reason;

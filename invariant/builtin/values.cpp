@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "libttrace/core/trouble.hpp"
 #include "libttrace/layout.hpp"
 
 namespace ttrace::builtin {
@@ -25,7 +26,11 @@ std::optional<FlatRange> flat_range(const SegmentReader& segment, const Record& 
   if (record.layout == kNoLayout) return std::nullopt;
   const std::string& json = segment.layouts().at(static_cast<std::size_t>(record.layout));
   if (json.find("\"flat\"") == std::string::npos) return std::nullopt;
-  return layout_from_json(json).flat;
+  try {
+    return layout_from_json(json).flat;
+  } catch (const Trouble&) {
+    return std::nullopt;
+  }
 }
 
 class TileReader {
