@@ -142,6 +142,10 @@ int64_t ttrace_record(const ttrace_tensor* tensor);
  * ttrace_set. */
 int ttrace_feed(const ttrace_tensor* tensor, void* data);
 
+/* XXH3-64 of the bytes of `count` host arrays, as signed integers: for collectors of events that
+ * tell whether a tensor has changed. Needs no ttrace_open. */
+int ttrace_hash(const uint64_t* addresses, const uint64_t* sizes, uint64_t count, int64_t* hashes);
+
 /* Waits until the writer has closed the last segment. Also runs at exit. Returns 0 when all records
  * reached the disk. */
 int ttrace_close(void);

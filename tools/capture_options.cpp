@@ -4,6 +4,7 @@
 
 #include <charconv>
 #include <cstdlib>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
@@ -113,6 +114,36 @@ std::string filter_lines(const std::vector<std::string>& filters) {
 
 }  // namespace
 
+namespace {
+
+// --events records no tensors, so what chooses or sets them has no meaning.
+void check_events(const CaptureOptions& options) {
+  if (!options.events) return;
+  const std::pair<const char*, bool> others[] = {
+      {"--what", options.what != "outputs"},         {"--filter", !options.filters.empty()},
+      {"--iterations", options.iterations != "0"},   {"--init-from", !options.init_from.empty()},
+      {"--layout", !options.layout.empty()},         {"--replay", !options.replay.empty()},
+      {"--perturb", options.perturb.has_value()},    {"--estimate", options.estimate}};
+  for (const auto& [name, given] : others) {
+    if (given) {
+      throw Trouble("arguments", std::string(name) + " and --events",
+                    "exclude each other: --events records calls instead of tensors");
+    }
+  }
+  if (options.invariants.empty()) return;
+  std::ifstream file(options.invariants);
+  std::string line;
+  while (std::getline(file, line)) {
+    const json found = json::parse(line, nullptr, false);
+    if (found.is_object() && found.contains("relation")) return;
+  }
+  throw Trouble("--invariants", options.invariants,
+                file.is_open() ? "holds no invariant, make it with ttrace-infer"
+                               : "cannot be read");
+}
+
+}  // namespace
+
 void read_replay(CaptureOptions& options, bool all_iterations) {
   if (options.replay.empty()) return;
   options.replay_json = PackReader(options.replay).replay();
@@ -129,6 +160,7 @@ void read_replay(CaptureOptions& options, bool all_iterations) {
 }
 
 void check_options(const CaptureOptions& options) {
+  check_events(options);
   if (!options.replay.empty() && options.perturb) {
     throw Trouble("arguments", "--replay and --perturb", "exclude each other");
   }
@@ -162,6 +194,8 @@ std::string options_json(const CaptureOptions& options, const std::filesystem::p
       {"estimate", options.estimate},
       {"init", init_json(options, init_pack)},
       {"replay", replay_json(options)},
+      {"events", options.events},
+      {"invariants", options.invariants},
       {"perturb", options.perturb ? json(*options.perturb) : json(nullptr)},
       {"layout_rules", layout_rules_json(options.layout)}};
   std::string text = members.dump();
@@ -189,6 +223,9 @@ Environment capture_environment(const CaptureOptions& options, const CapturePart
       {"TTRACE_FILTERS", filter_lines(options.filters)},
       {"TTRACE_WHAT", options.what},
       {"TTRACE_OPTIONS", options_text},
+      {"TTRACE_EVENTS", options.events ? "1" : ""},
+      {"TTRACE_INVARIANTS",
+       options.invariants.empty() ? "" : std::filesystem::absolute(options.invariants)},
       {"TTRACE_REPLAY", options.replay.empty() ? "" : std::filesystem::absolute(options.replay)},
       {"PYTHONPATH", chained ? agent + ":" + python_path : agent}};
   return environment;

@@ -28,6 +28,8 @@ struct CaptureOptions {
   std::string replay_json;  // what that pack says of itself
   std::optional<std::uint64_t> perturb;
   bool estimate = false;
+  bool events = false;     // calls and changes of state instead of tensors
+  std::string invariants;  // "", or a file: only events that it needs
   std::string ring = "64M";
   bool print_environment = false;
   bool quiet = false;

@@ -105,6 +105,7 @@ void print_hints(const CaptureOptions& options, const std::vector<RankSummary>& 
 
 bool nothing_captured(const CaptureOptions& options, const std::vector<RankSummary>& ranks) {
   return std::none_of(ranks.begin(), ranks.end(), [&](const RankSummary& rank) {
+    if (options.events) return rank.event_bytes != 0;
     return options.estimate ? !rank.estimate.empty() : rank.records != 0 && rank.segments != 0;
   });
 }
@@ -123,6 +124,11 @@ void print_outcome(const CaptureOptions& options, int exit_code,
     return;
   }
   if (options.quiet) return;
+  if (options.events) {
+    note(options.output.string() + ": events of " + counted(ranks.size(), "rank") + ", " +
+         human(sum(ranks, &RankSummary::event_bytes)));
+    return;
+  }
   note(options.output.string() + ": " + counted(ranks.size(), "rank") + ", " +
        counted(sum(ranks, &RankSummary::segments), "segment") + ", " +
        counted(sum(ranks, &RankSummary::records), "record") + ", " +

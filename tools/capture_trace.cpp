@@ -38,6 +38,10 @@ bool is_rank_directory(const fs::path& path) {
   return path.filename().string().rfind("rank", 0) == 0 && fs::is_directory(path);
 }
 
+bool is_events_file(const fs::path& path) {
+  return path.extension() == ".bin" && path.filename().string().rfind("events.", 0) == 0;
+}
+
 // ---- before ----
 
 bool writer_lives(const RankSummary& rank) {
@@ -168,6 +172,7 @@ RankSummary summary_of(const fs::path& directory) {
   }
   for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
     if (entry.path().extension() == ".h5") ++rank.segments;
+    if (is_events_file(entry.path())) rank.event_bytes += entry.file_size();
   }
   return rank;
 }

@@ -40,6 +40,7 @@ struct RankSummary {
   std::vector<std::string> events;
   std::map<std::string, std::uint64_t> estimate;  // bytes by phase
   std::uint64_t segments = 0;
+  std::uint64_t event_bytes = 0;
 };
 [[nodiscard]] std::vector<RankSummary> read_ranks(const std::filesystem::path& trace);
 

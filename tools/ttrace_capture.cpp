@@ -64,6 +64,9 @@ void add_options(CLI::App& app, CaptureOptions& options, PthOptions& pth) {
   app.add_option("--perturb", options.perturb, "move each tensor by one unit in the last place")
       ->type_name("SEED");
   app.add_flag("--estimate", options.estimate, "record nothing, print how many bytes it would be");
+  app.add_flag("--events", options.events, "record calls and changes of state, for invariants");
+  app.add_option("--invariants", options.invariants, "of the events only what this file needs")
+      ->type_name("FILE");
   app.add_option("--ring", options.ring, "shared memory a rank (64M)")->type_name("SIZE");
   app.add_option("--install-pth", pth.install, "make PYTHON (python3) capture under -I and -E, too")
       ->type_name("PYTHON")
@@ -129,6 +132,7 @@ int run(int argc, char** argv) {
   add_options(app, options, pth);
   if (const auto code = parse_arguments(app, static_cast<int>(dashes - argv), argv)) return *code;
   if (app.count("--install-pth") + app.count("--uninstall-pth") != 0) return run_pth(app, pth);
+  if (!options.invariants.empty()) options.events = true;
   read_replay(options, app.count("--iterations") == 0);
   return capture(options);
 }

@@ -85,6 +85,11 @@ def arm() -> None:
 
 def _on_torch(torch) -> None:
     global _agent
+    if os.environ.get("TTRACE_EVENTS"):
+        from . import events
+
+        events.start(torch, os.environ.get("TTRACE_INVARIANTS"))
+        return
     from . import agent as agent_module
 
     if _agent is None:

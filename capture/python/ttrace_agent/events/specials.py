@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls that tell how far the training is, or after which parameters and gradients may differ.
+
+Each has something to be done before or after it: outside of the record of the call (`step` and
+`stage` already hold for it) or inside of it (what changes is part of the call). While that is done
+the thread records nothing. What goes wrong in it never reaches the program.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import types
+import weakref
+from typing import Any, Callable, Dict, NamedTuple, Optional
+
+from . import wrappers
+from .models import Models
+from .progress import Progress
+from .states import States, parameters_of
+from .stream import Stream
+
+Act = Callable[[Any, Any, Any], Any]  # rows, arguments, keyword arguments
+After = Callable[[Any, Any, Any, Any], None]  # and what the act before the call returned
+ERRORS_SAID = 3
+
+
+class Special(NamedTuple):
+    before: Optional[Act] = None
+    after: Optional[After] = None
+
+
+class Specials:
+    def __init__(self, torch: Any, stream: Stream, models: Models, progress: Progress,
+                 states: Optional[States], wrap_class: Callable[[type], None]):
+        self._module = torch.nn.Module
+        self._gradients_enabled = wrappers.original(torch.is_grad_enabled)
+        self._stream = stream
+        self._models = models
+        self._progress = progress
+        self._states = states
+        self._wrap_class = wrap_class
+        self._has_parameters: Any = weakref.WeakKeyDictionary()
+        self._errors = 0
+        self.outer: Dict[str, Special] = {
+            "torch.optim.optimizer.Optimizer.zero_grad": Special(self._begins),
+            "torch.nn.modules.module.Module.train": Special(self._train),
+            "torch.nn.modules.module.Module.eval": Special(self._eval),
+        }
+        self.inner: Dict[str, Special] = {
+            "torch.nn.modules.module.Module.__init__": Special(self._made_module),
+            "torch.nn.modules.module.Module.__setstate__": Special(self._made_module),
+            "torch.optim.optimizer.Optimizer.__init__": Special(self._makes_optimizer,
+                                                                self._made_optimizer),
+            "torch.autograd.backward": Special(self._backward, self._after_backward),
+        }
+        if states is not None:
+            for name in ("torch.optim.optimizer.Optimizer.zero_grad",
+                         "torch.nn.modules.module.Module.zero_grad",
+                         "torch.nn.utils.clip_grad.clip_grad_norm_",
+                         "torch.nn.utils.clip_grad.clip_grad_value_"):
+                self.inner[name] = Special(None, self._gradients_after(name))
+
+    # ---- wrapping ----
+
+    def wrap_outer(self, function: Any, name: str, owner: Any) -> Any:
+        if self._is_forward(name, owner):
+            return self._forward(function)
+        special = self.outer.get(name)
+        return function if special is None else self._around(function, special)
+
+    def wrap_inner(self, function: Any, name: str, owner: Any) -> Any:
+        special = self.inner.get(name)
+        if special is None and _is_step(name, owner):
+            special = Special(self._before_step, self._after_step(name))
+        if special is None and self._states is not None and _is_update(name, owner):
+            special = Special(None, self._after_update(name))
+        return function if special is None else self._around(function, special)
+
+    def _is_forward(self, name: str, owner: Any) -> bool:
+        return (name.endswith(".forward") and isinstance(owner, type)
+                and issubclass(owner, self._module))
+
+    def _around(self, function: Any, special: Special) -> Any:
+        local, before, after, guarded = self._stream.local, *special, self._guarded
+
+        def around(*args: Any, **kwargs: Any) -> Any:
+            if local.rows is None:
+                return function(*args, **kwargs)
+            known = before and guarded(before, args, kwargs)
+            result = function(*args, **kwargs)
+            if after and local.rows is not None:
+                guarded(after, args, kwargs, known)
+            return result
+
+        return wrappers.dress(around, function)
+
+    def _forward(self, function: Any) -> Any:
+        local, guarded, root = self._stream.local, self._guarded, self._root
+
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            if local.in_root or local.rows is None:
+                return function(*args, **kwargs)
+            guarded(root, args, kwargs)
+            local.in_root = True
+            try:
+                return function(*args, **kwargs)
+            finally:
+                local.in_root = False
+
+        return wrappers.dress(forward, function)
+
+    def _guarded(self, act: Callable[..., Any], *rest: Any) -> Any:
+        local = self._stream.local
+        rows = local.rows
+        local.rows = None
+        try:
+            return act(rows, *rest)
+        except Exception as error:  # recording must never stop the program
+            self._errors += 1
+            if self._errors <= ERRORS_SAID:
+                print(f"ttrace: some events are missing: {error!r}", file=sys.stderr)
+            return None
+        finally:
+            local.rows = rows
+
+    # ---- progress ----
+
+    def _begins(self, rows: Any, args: Any, kwargs: Any) -> None:
+        self._progress.begins()
+
+    def _train(self, rows: Any, args: Any, kwargs: Any) -> None:
+        if not self._models.is_part(args[0]):
+            mode = args[1] if len(args) > 1 else kwargs.get("mode", True)
+            self._progress.mode(bool(mode))
+
+    def _eval(self, rows: Any, args: Any, kwargs: Any) -> None:
+        if not self._models.is_part(args[0]):
+            self._progress.mode(False)
+
+    def _root(self, rows: Any, args: Any, kwargs: Any) -> None:
+        module = args[0]
+        known = self._has_parameters.get(module)
+        if known is None:
+            known = next(iter(module.parameters()), None) is not None
+            self._has_parameters[module] = known
+        if known:
+            self._progress.forward(module.training, self._gradients_enabled())
+
+    # ---- models and optimizers ----
+
+    def _made_module(self, rows: Any, args: Any, kwargs: Any) -> None:
+        self._models.made(args[0])
+        self._wrap_class(type(args[0]))
+
+    def _makes_optimizer(self, rows: Any, args: Any, kwargs: Any) -> None:
+        self._wrap_class(type(args[0]))
+
+    def _made_optimizer(self, rows: Any, args: Any, kwargs: Any, known: Any) -> None:
+        if self._states is not None:
+            self._states.made(rows, args[0])
+
+    # ---- what may have changed ----
+
+    def _backward(self, rows: Any, args: Any, kwargs: Any) -> None:
+        self._progress.backward()
+
+    def _after_backward(self, rows: Any, args: Any, kwargs: Any, known: Any) -> None:
+        if self._states is not None:
+            self._states.gradients(rows, "torch.autograd.backward", surely=True)
+
+    def _gradients_after(self, name: str) -> After:
+        def after(rows: Any, args: Any, kwargs: Any, known: Any) -> None:
+            self._states.gradients(rows, name, surely=False)  # type: ignore[union-attr]
+
+        return after
+
+    def _before_step(self, rows: Any, args: Any, kwargs: Any) -> int:
+        self._progress.begins()
+        if self._states is not None:
+            self._states.look(rows, parameters_of(args[0]), "before the step")
+        return time.monotonic_ns()
+
+    def _after_step(self, name: str) -> After:
+        def after(rows: Any, args: Any, kwargs: Any, known: Any) -> None:
+            if self._states is not None:
+                self._states.stepped(rows, args[0], name, known or 0)
+            self._progress.stepped()
+
+        return after
+
+    def _after_update(self, name: str) -> After:
+        def after(rows: Any, args: Any, kwargs: Any, known: Any) -> None:
+            tensors = args[0] if args else kwargs.get("params", [])
+            self._states.look(rows, tensors, name, surely=True)  # type: ignore[union-attr]
+
+        return after
+
+
+def _is_step(name: str, owner: Any) -> bool:
+    optimizer = getattr(sys.modules.get("torch.optim.optimizer"), "Optimizer", None)
+    return (name.endswith(".step") and isinstance(owner, type) and optimizer is not None
+            and issubclass(owner, optimizer))
+
+
+def _is_update(name: str, owner: Any) -> bool:
+    """torch.optim.sgd.sgd, torch.optim.adam.adam: module and function have one name."""
+    parts = name.split(".")
+    return (isinstance(owner, types.ModuleType) and name.startswith("torch.optim.")
+            and len(parts) == 4 and parts[2] == parts[3])

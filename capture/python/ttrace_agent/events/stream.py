@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of events: a list a thread, and the file that they go to (docs/format.md, events.bin).
+
+A row is four integers. Threads append to lists of their own without a lock; flush() cuts what is
+there off all lists and writes it, a block a thread, after the definitions that it refers to. It is
+called at a bound, whenever the meta variables change (at each step, that is) and at the end, so a
+process that is killed loses the events since its last step, and whatever is in the file is whole.
+"""
+
+from __future__ import annotations
+
+import array
+import os
+import struct
+import threading
+import zlib
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from . import encoding
+
+HEADER = b"TTREVENT" + struct.pack("<II", 1, 0)  # version, reserved
+_BLOCK = struct.Struct("<4sIIIQ")  # magic, kind, bytes, CRC-32 of them, thread
+_MAGIC = b"TTEB"
+PROCESS, DEFINITIONS, FUNCTIONS, META, ROWS = range(5)
+PRE, POST, EXCEPTION, STATE, STATE_VALUES = range(5)  # low three bits of a row's first integer
+NOTHING = -1  # in place of a definition's number
+ROWS_KEPT = 4 * 16384  # integers of one thread, at most that many plus one call's
+BACKLOG = 64 << 20  # bytes that may wait for the rank to be known
+
+
+class Local(threading.local):
+    """`rows` is None while this thread's calls are not to be recorded."""
+
+    def __init__(self, stream: "Stream"):
+        self.rows: Optional[List[int]] = []
+        self.in_root = False  # inside a call of a whole model
+        self.importing = 0
+        self.depth = 0  # of steps
+        stream.adopt(self.rows)
+
+
+class Stream:
+    def __init__(self, open_file: Callable[[bool], Optional[Tuple[int, Any]]]):
+        """`open_file(last)`: descriptor and description of this process; None: not yet, and after
+        the last time of asking never."""
+        self._open_file = open_file
+        self._lock = threading.RLock()
+        self._file: Optional[int] = None
+        self._closed = False
+        self._backlog = bytearray()  # blocks from before the file was open
+        self._pending = bytearray()  # definitions
+        self._defined = 0
+        self._first = 0  # number of the first that is pending
+        self._numbers: Dict[str, int] = {}  # of texts
+        self._threads: List[Tuple[int, List[int]]] = []
+        self.functions: List[Tuple[str, bool]] = []
+        self._known: set = set()  # functions that the file knows
+        self.local = Local(self)
+
+    def adopt(self, rows: List[int]) -> None:
+        with self._lock:
+            if len(self._threads) > 64:  # threads that have ended
+                alive = {thread.ident for thread in threading.enumerate()}
+                self._threads = [entry for entry in self._threads if entry[1] or entry[0] in alive]
+            self._threads.append((threading.get_ident(), rows))
+
+    # ---- definitions ----
+
+    def function(self, name: str, bound: bool) -> int:
+        self.functions.append((name, bound))
+        return len(self.functions) - 1
+
+    def define(self, value: bytes) -> int:
+        with self._lock:
+            self._pending += value
+            self._defined += 1
+            return self._defined - 1
+
+    def text(self, text: str) -> int:
+        number = self._numbers.get(text)
+        if number is None:
+            number = self._numbers[text] = self.define(encoding.string(text))
+        return number
+
+    # ---- writing ----
+
+    def meta(self, members: Dict[str, Any]) -> None:
+        """Holds for what is recorded from here on, by any thread."""
+        with self._lock:
+            self.flush()
+            self._block(META, 0, encoding.plain(members))
+
+    def flush(self, last: bool = False) -> None:
+        with self._lock:
+            cut = []
+            for thread, rows in self._threads:
+                count = len(rows)
+                if count:
+                    cut.append((thread, array.array("q", rows[:count])))
+                    del rows[:count]
+            if self._closed:
+                return
+            # After the cut: whoever appended a row had defined all that it refers to.
+            if self._pending:
+                self._block(DEFINITIONS, self._first, bytes(self._pending))
+                self._pending.clear()
+                self._first = self._defined
+            for thread, rows in cut:
+                self._introduce(rows)
+                self._block(ROWS, thread, rows.tobytes())
+            if self._file is None and (self._backlog or last):
+                self._open(last)
+
+    def close(self) -> None:
+        with self._lock:
+            self.flush(last=True)
+            self._closed = True
+            if self._file is not None:
+                os.close(self._file)
+                self._file = None
+
+    def _introduce(self, rows: "array.array[int]") -> None:
+        new = {code >> 3 for code in set(rows[::4]) if code & 7 <= EXCEPTION} - self._known
+        if new:
+            self._known |= new
+            self._block(FUNCTIONS, 0, b"".join(
+                encoding.plain([number, *self.functions[number]]) for number in sorted(new)))
+
+    def _block(self, kind: int, thread: int, data: bytes) -> None:
+        """One write, so that other processes see a block wholly or not at all."""
+        block = _BLOCK.pack(_MAGIC, kind, len(data), zlib.crc32(data), thread) + data
+        if self._file is None:
+            self._backlog += block
+            return
+        view = memoryview(block)
+        try:
+            while view:
+                view = view[os.write(self._file, view):]
+        except OSError as error:  # a full disk
+            self._closed = True
+            os.write(2, f"ttrace: recording of events ends here: {error}\n".encode())
+
+    def _open(self, last: bool) -> None:
+        opened = self._open_file(last or len(self._backlog) > BACKLOG)
+        if opened is None:
+            self._closed = last
+            return
+        self._file, described = opened
+        blocks = bytes(self._backlog)
+        self._backlog.clear()
+        os.write(self._file, HEADER)
+        self._block(PROCESS, 0, encoding.plain(described))
+        view = memoryview(blocks)
+        while view:
+            view = view[os.write(self._file, view):]
+
+    def after_fork(self) -> None:
+        """In the child: what is in memory is the parent's, and so is the file."""
+        self._lock = threading.RLock()
+        self._file = None
+        self._backlog.clear()
+        self._pending.clear()
+        self._defined = self._first = 0
+        self._numbers = {}
+        self._known = set()
+        own = self.local.rows
+        for _, rows in self._threads:
+            rows.clear()
+        self._threads = [] if own is None else [(threading.get_ident(), own)]

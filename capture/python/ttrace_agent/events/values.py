@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arguments and results as typed values, each distinct one described once.
+
+A call costs a key: a tuple of what the description depends on, made by one small function a type.
+Only a key that is new is described: {"int": 3}, {"torch.FloatTensor": {...}}, {"list": [1, 2]},
+{"torch.nn.modules.linear.Linear": {"in_features": 16, ...}}. No code of the program runs for it: of
+objects the attributes count that lie in them or their classes as plain values, and of containers
+what JSON can hold. Nothing is iterated that is not a list, a tuple, a dict or a set.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import Any, Callable, Dict, List, Tuple
+
+from . import encoding
+from .stream import NOTHING, Stream
+
+KEYS_KEPT = 65536  # a program with ever new values must not grow
+LONGEST = 256  # containers with more members are named only
+LONGEST_TEXT = 4096
+DEPTH = 4
+
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, type)
+_KINDS = {"float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16",
+          "int64": "Long", "int32": "Int", "int16": "Short", "int8": "Char", "uint8": "Byte",
+          "bool": "Bool", "complex64": "ComplexFloat", "complex128": "ComplexDouble"}
+
+Keyer = Callable[[Any], Any]
+
+
+def name_of(thing: Any) -> str:
+    """Dotted name of a function or class, or of the class of an object."""
+    module = getattr(thing, "__module__", None)
+    name = getattr(thing, "__qualname__", None)
+    if not isinstance(name, str) or not name:
+        thing = type(thing)
+        module, name = thing.__module__, thing.__qualname__
+    plain = not isinstance(module, str) or module in ("builtins", "__builtin__", "")
+    return name if plain else f"{module}.{name}"
+
+
+class Values:
+    def __init__(self, stream: Stream, torch: Any):
+        self._stream = stream
+        self._torch = torch
+        self._arguments: Dict[Any, int] = {}
+        self._results: Dict[Any, int] = {}
+        self._states: Dict[Any, int] = {}
+        self._constants: Dict[type, List[Tuple[str, Any]]] = {}
+        self.keyers = _Keyers(self)
+        self.arguments = self._make_arguments()
+        self.result = self._make_result()
+
+    def after_fork(self) -> None:
+        for table in (self._arguments, self._results, self._states):
+            table.clear()
+
+    # ---- numbers of descriptions ----
+
+    def _make_arguments(self) -> Callable[[Any, Any], int]:
+        keyers, known, define = self.keyers, self._arguments, self._define_arguments
+
+        def arguments(args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> int:
+            try:
+                key: Any = tuple([keyers[type(value)](value) for value in args])
+                if kwargs:
+                    key = (key, tuple(kwargs),
+                           tuple([keyers[type(value)](value) for value in kwargs.values()]))
+                number = known.get(key)
+                return define(key, args, kwargs) if number is None else number
+            except Exception:  # objects whose attributes raise
+                return NOTHING
+
+        return arguments
+
+    def _make_result(self) -> Callable[[Any], int]:
+        keyers, known, define = self.keyers, self._results, self._define_result
+
+        def result(value: Any) -> int:
+            try:
+                if type(value) is tuple and len(value) <= LONGEST:
+                    key: Any = (0, *[keyers[type(member)](member) for member in value])
+                else:
+                    key = keyers[type(value)](value)
+                number = known.get(key)
+                return define(key, value) if number is None else number
+            except Exception:
+                return NOTHING
+
+        return result
+
+    def _define_arguments(self, key: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> int:
+        return self._remember(self._arguments, key, encoding.sequence([
+            encoding.sequence([self.typed(value) for value in args]),
+            encoding.mapping([(name, self.typed(value)) for name, value in kwargs.items()])]))
+
+    def _define_result(self, key: Any, value: Any) -> int:
+        if type(value) is tuple and len(value) <= LONGEST:
+            described = encoding.sequence([self.typed(member) for member in value])
+        else:
+            described = self.typed(value)
+        return self._remember(self._results, key, described)
+
+    def state(self, tensor: Any) -> int:
+        """Of what a variable is beside its values."""
+        key = self.keyers[type(tensor)](tensor)
+        number = self._states.get(key)
+        return self._remember(self._states, key, self.typed(tensor)) if number is None else number
+
+    def _remember(self, table: Dict[Any, int], key: Any, described: bytes) -> int:
+        if len(table) >= KEYS_KEPT:
+            table.clear()
+        number = table[key] = self._stream.define(described)
+        return number
+
+    # ---- descriptions ----
+
+    def typed(self, value: Any) -> bytes:
+        kind = type(value)
+        if isinstance(value, self._torch.Tensor):
+            return self._tensor(value)
+        if kind in _PLAIN:
+            if kind is str and len(value) > LONGEST_TEXT:
+                value = value[:LONGEST_TEXT]
+            return encoding.mapping([(kind.__name__, encoding.plain(value))])
+        if isinstance(value, self._torch.dtype):
+            return encoding.mapping([("torch.dtype", encoding.string(str(value)))])
+        if isinstance(value, self._torch.device):
+            members = [("index", encoding.plain(value.index)), ("type", encoding.string(value.type))]
+            return encoding.mapping([("torch.device", encoding.mapping(members))])
+        if isinstance(value, (list, tuple, dict)):
+            return self._container(value)
+        if isinstance(value, _FUNCTIONS):
+            return encoding.mapping([(name_of(value), encoding.mapping([]))])
+        return encoding.mapping([(name_of(kind), self._attributes(value))])
+
+    def _container(self, value: Any) -> bytes:
+        kind = type(value)
+        name = kind.__name__ if kind in (list, tuple, dict) else name_of(kind)
+        if _fits(value, 0):
+            return encoding.mapping([(name, encoding.plain(value))])
+        members: List[Tuple[str, bytes]] = []
+        if isinstance(value, dict):
+            members = [(key, encoding.plain(member)) for key, member in value.items()
+                       if type(key) is str and type(member) in _PLAIN][:LONGEST]
+        return encoding.mapping([(name, encoding.mapping(members))])
+
+    def constants(self, kind: type) -> List[Tuple[str, Any]]:
+        """Public plain attributes of a class and its bases."""
+        found = self._constants.get(kind)
+        if found is None:
+            members: Dict[str, Any] = {}
+            for base in reversed(kind.__mro__):
+                members.update({name: value for name, value in vars(base).items()
+                                if not name.startswith("_")})
+            found = self._constants[kind] = [(name, value) for name, value in members.items()
+                                             if type(value) in _PLAIN]
+        return found
+
+    def _attributes(self, value: Any) -> bytes:
+        members = dict(self.constants(type(value)))
+        members.update({name: member for name, member in getattr(value, "__dict__", {}).items()
+                        if isinstance(name, str) and not name.startswith("_")})
+        described = []
+        for name, member in sorted(members.items()):
+            if type(member) in _PLAIN:
+                short = member[:LONGEST_TEXT] if type(member) is str else member
+                described.append((name, encoding.plain(short)))
+            elif isinstance(member, self._torch.dtype):
+                described.append((name, encoding.string(str(member))))
+        return encoding.mapping(described)
+
+    def _tensor(self, tensor: Any) -> bytes:
+        with self._torch._C.DisableTorchFunctionSubclass():
+            dtype = str(tensor.dtype)
+            short = dtype.replace("torch.", "")
+            device = tensor.device.type
+            kind = f"torch.{'' if device == 'cpu' else device + '.'}{_KINDS.get(short, short)}Tensor"
+            if isinstance(tensor, self._torch.nn.Parameter):
+                kind = "torch.nn.Parameter"
+            leaf = tensor.is_leaf
+            flags = ((encoding.REQUIRES_GRAD if tensor.requires_grad else 0)
+                     | (encoding.IS_LEAF if leaf else 0)
+                     | (encoding.HAS_GRAD if leaf and tensor.grad is not None else 0)
+                     | (encoding.RETAINS_GRAD if not leaf and tensor.retains_grad else 0)
+                     | (encoding.IS_NESTED if tensor.is_nested else 0)
+                     | (encoding.IS_QUANTIZED if tensor.is_quantized else 0))
+            shape = () if tensor.is_nested else tuple(int(extent) for extent in tensor.shape)
+            return encoding.tensor(kind, dtype, device, str(tensor.layout), flags,
+                                   tensor.element_size(), shape)
+
+
+def _fits(value: Any, depth: int) -> bool:
+    """Whether JSON can hold it, and it is small."""
+    if isinstance(value, (list, tuple)):
+        return len(value) <= LONGEST and depth < DEPTH and all(
+            _fits(member, depth + 1) for member in value)
+    if isinstance(value, dict):
+        return len(value) <= LONGEST and depth < DEPTH and all(
+            type(name) in _PLAIN and _fits(member, depth + 1) for name, member in value.items())
+    return type(value) in _PLAIN
+
+
+class _Keyers(dict):
+    """By type: the function that makes the key of a value."""
+
+    def __init__(self, values: Values):
+        super().__init__()
+        torch = values._torch
+        self._torch = torch
+        self._values = values
+        self[type(None)] = lambda value: None
+        self[str] = lambda value: (str, value)
+        for kind in (int, float, bool):
+            self[kind] = _of_plain(kind)
+        for kind in (torch.Tensor, torch.nn.Parameter):
+            self[kind] = _of_tensor(kind)
+        for kind in (list, tuple, torch.Size):
+            self[kind] = _of_sequence(kind, self)
+        self[dict] = _of_dict(self)
+        self[torch.dtype] = self[torch.device] = lambda value: value
+
+    def __missing__(self, kind: type) -> Keyer:
+        torch = self._torch
+        if issubclass(kind, torch.Tensor):
+            keyer = _of_subclass(kind, torch)
+        elif issubclass(kind, (list, tuple)):
+            keyer = _of_sequence(kind, self)
+        elif issubclass(kind, dict):
+            keyer = _of_dict(self, kind)
+        elif issubclass(kind, _FUNCTIONS):
+            keyer = _of_function
+        elif getattr(kind, "__dictoffset__", 0):
+            keyer = _of_object(kind, _PLAIN | {torch.dtype})
+        else:
+            keyer = lambda value: kind  # noqa: E731
+        self[kind] = keyer
+        return keyer
+
+
+def _of_plain(kind: type) -> Keyer:
+    return lambda value: (kind, value)
+
+
+def _of_tensor(kind: type) -> Keyer:
+    def key(tensor: Any) -> Any:
+        if tensor.is_leaf:
+            return (kind, tensor.dtype, tensor.shape, tensor.requires_grad, tensor.grad is None,
+                    tensor.device, tensor.layout)
+        return (kind, tensor.dtype, tensor.shape, tensor.retains_grad, tensor.device,
+                tensor.layout)
+
+    return key
+
+
+def _of_subclass(kind: type, torch: Any) -> Keyer:
+    plain, disabled = _of_tensor(kind), torch._C.DisableTorchFunctionSubclass
+
+    def key(tensor: Any) -> Any:
+        with disabled():
+            return (kind,) if tensor.is_nested else plain(tensor)
+
+    return key
+
+
+def _of_sequence(kind: type, keyers: _Keyers) -> Keyer:
+    plain, limit = _PLAIN.issuperset, LONGEST
+
+    def key(value: Any) -> Any:
+        if not value:
+            return (kind, 0)
+        if plain(map(type, value)):
+            return (kind, *value, *map(type, value)) if len(value) <= limit else (kind, 1)
+        if not _fits(value, 0):
+            return (kind, 1)
+        return (kind, 2, *[keyers[type(member)](member) for member in value])
+
+    return key
+
+
+def _of_dict(keyers: _Keyers, kind: type = dict) -> Keyer:
+    def key(value: Any) -> Any:
+        if len(value) > LONGEST:
+            return (kind, 1)
+        fits = _fits(value, 0)
+        return (kind, fits, *[(type(name), name, keyers[type(member)](member))
+                              for name, member in value.items()
+                              if type(name) in _PLAIN and (fits or type(member) in _PLAIN)])
+
+    return key
+
+
+def _of_function(value: Any) -> Any:
+    return (type(value), getattr(value, "__module__", None), getattr(value, "__qualname__", None))
+
+
+def _of_object(kind: type, plain: Any) -> Keyer:
+    def key(value: Any) -> Any:
+        parts: List[Any] = [kind]
+        for name, member in value.__dict__.items():
+            if name[0] != "_" and type(member) in plain:
+                parts += (name, type(member), member)
+        return tuple(parts)
+
+    return key

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions that record a call of another one.
+
+They read nothing but their closures, so that they can have the globals of the function that they
+stand for: TorchScript and others look names up there. Dynamo and TorchScript are told to look
+through them (`_torchdynamo_inline`, `__prepare_scriptable__`), so compiled code has none of them.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+import types
+from typing import Any, Callable
+
+from .stream import EXCEPTION, NOTHING, POST, PRE, ROWS_KEPT, Stream
+from .values import Values, name_of
+
+ORIGINAL = "_ttrace_original"
+
+
+def original(function: Any) -> Any:
+    """What a wrapper stands for; anything else itself."""
+    try:
+        return vars(function).get(ORIGINAL, function)
+    except TypeError:
+        return function
+
+
+def dress(wrapper: Any, function: Any) -> Any:
+    """Makes it look like `function` to everybody who asks."""
+    if isinstance(function, types.FunctionType):
+        wrapper = types.FunctionType(wrapper.__code__, function.__globals__, function.__name__,
+                                     None, wrapper.__closure__)
+    functools.update_wrapper(wrapper, function)
+    innermost = original(function)
+    setattr(wrapper, ORIGINAL, innermost)
+    wrapper._torchdynamo_inline = innermost
+    wrapper.__prepare_scriptable__ = lambda: innermost
+    return wrapper
+
+
+def is_bound(function: Any) -> bool:
+    """Whether its first parameter is called self, as inspect.signature would have it."""
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    code = getattr(function, "__code__", None)
+    return (code is not None and code.co_argcount > 0 and code.co_varnames[0] == "self")
+
+
+def recorder(function: Callable[..., Any], stream: Stream, values: Values, arguments: bool = True,
+             results: bool = True, name: str = "") -> Any:
+    """A wrapper that records each call."""
+    bound = is_bound(function)
+    number = stream.function(name or name_of(function), bound)
+    failed = _failure(stream, number << 3 | EXCEPTION)
+    make = _full if arguments and results else _bare if not arguments and not results else _partial
+    wrapper = make(function, stream, values, number, bound, failed, arguments, results)
+    return dress(wrapper, function)
+
+
+def _failure(stream: Stream, code: int) -> Callable[[Any, BaseException], None]:
+    def failed(rows: Any, error: BaseException) -> None:
+        try:
+            text = f"{name_of(type(error))}\n{str(error)[:1000]}"
+        except Exception:  # an exception that cannot be printed
+            text = f"{name_of(type(error))}\n"
+        rows.extend((code, time.monotonic_ns(), stream.text(text), 0))
+
+    return failed
+
+
+def _full(function: Any, stream: Stream, values: Values, number: int, bound: bool, failed: Any,
+          arguments: bool, results: bool) -> Any:
+    pre, post, now, limit = number << 3 | PRE, number << 3 | POST, time.monotonic_ns, ROWS_KEPT
+    local, describe, describe_result = stream.local, values.arguments, values.result
+    flush, identity, error_base, length = stream.flush, id, BaseException, len
+
+    def recorded(*args: Any, **kwargs: Any) -> Any:
+        rows = local.rows
+        if rows is None:
+            return function(*args, **kwargs)
+        rows.extend((pre, now(), describe(args, kwargs),
+                     identity(args[0]) if bound and args else 0))
+        try:
+            result = function(*args, **kwargs)
+        except error_base as error:
+            failed(rows, error)
+            raise
+        rows.extend((post, now(), describe_result(result), 0))
+        if length(rows) > limit:
+            flush()
+        return result
+
+    return recorded
+
+
+def _bare(function: Any, stream: Stream, values: Values, number: int, bound: bool, failed: Any,
+          arguments: bool, results: bool) -> Any:
+    pre, post, now, limit = number << 3 | PRE, number << 3 | POST, time.monotonic_ns, ROWS_KEPT
+    local, nothing = stream.local, NOTHING
+    flush, identity, error_base, length = stream.flush, id, BaseException, len
+
+    def recorded(*args: Any, **kwargs: Any) -> Any:
+        rows = local.rows
+        if rows is None:
+            return function(*args, **kwargs)
+        rows.extend((pre, now(), nothing, identity(args[0]) if bound and args else 0))
+        try:
+            result = function(*args, **kwargs)
+        except error_base as error:
+            failed(rows, error)
+            raise
+        rows.extend((post, now(), nothing, 0))
+        if length(rows) > limit:
+            flush()
+        return result
+
+    return recorded
+
+
+def _partial(function: Any, stream: Stream, values: Values, number: int, bound: bool, failed: Any,
+             arguments: bool, results: bool) -> Any:
+    """Arguments alone or results alone."""
+    def nothing(*_: Any) -> int:
+        return NOTHING
+
+    limited = types.SimpleNamespace(arguments=values.arguments if arguments else nothing,
+                                    result=values.result if results else nothing)
+    return _full(function, stream, limited, number, bound, failed,  # type: ignore[arg-type]
+                 arguments, results)
