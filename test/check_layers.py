@@ -30,6 +30,7 @@ THIRD_PARTY = {
     "hdf5.h": ("libttrace/h5", "libttrace/segment", "test/", "bench/"),
     "H5": ("libttrace/h5", "libttrace/segment", "test/", "bench/"),
     "nlohmann/": ("libttrace/", "capture/feed", "capture/writer", "diff/", "invariant/builtin/report", "tolerance/", "tools/", "test/", "bench/"),
+    "zlib.h": ("invariant/", "test/", "bench/"),
     "simdjson": ("invariant/", "test/", "bench/"),
     "CLI/": ("tools/", "bench/"),
     "xxhash.h": ("libttrace/", "invariant/", "capture/hash.cpp", "test/", "bench/"),

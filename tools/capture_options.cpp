@@ -120,10 +120,10 @@ namespace {
 void check_events(const CaptureOptions& options) {
   if (!options.events) return;
   const std::pair<const char*, bool> others[] = {
-      {"--what", options.what != "outputs"},         {"--filter", !options.filters.empty()},
-      {"--iterations", options.iterations != "0"},   {"--init-from", !options.init_from.empty()},
-      {"--layout", !options.layout.empty()},         {"--replay", !options.replay.empty()},
-      {"--perturb", options.perturb.has_value()},    {"--estimate", options.estimate}};
+      {"--what", options.what != "outputs"},       {"--filter", !options.filters.empty()},
+      {"--iterations", options.iterations != "0"}, {"--init-from", !options.init_from.empty()},
+      {"--layout", !options.layout.empty()},       {"--replay", !options.replay.empty()},
+      {"--perturb", options.perturb.has_value()},  {"--estimate", options.estimate}};
   for (const auto& [name, given] : others) {
     if (given) {
       throw Trouble("arguments", std::string(name) + " and --events",
@@ -137,9 +137,9 @@ void check_events(const CaptureOptions& options) {
     const json found = json::parse(line, nullptr, false);
     if (found.is_object() && found.contains("relation")) return;
   }
-  throw Trouble("--invariants", options.invariants,
-                file.is_open() ? "holds no invariant, make it with ttrace-infer"
-                               : "cannot be read");
+  throw Trouble(
+      "--invariants", options.invariants,
+      file.is_open() ? "holds no invariant, make it with ttrace-infer" : "cannot be read");
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "libttrace/core/trouble.hpp"
 #include "tools/cli.hpp"
+#include "tools/inspect_events.hpp"
 #include "tools/inspect_get.hpp"
 #include "tools/inspect_list.hpp"
 #include "tools/rules.hpp"
@@ -28,6 +29,7 @@ struct Options {
   std::string output;
   std::string layout;
   InspectFilter filter;
+  std::string traincheck;
   bool list = false;
   bool json = false;
 };
@@ -45,6 +47,8 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("-o,--output", options.output, "NumPy file to write")->type_name("FILE");
   app.add_option("--layout", options.layout, "rules that say how tensors are split")
       ->type_name("FILE");
+  app.add_option("--traincheck", options.traincheck, "write the events as files of TrainCheck")
+      ->type_name("DIR");
   app.add_flag("--json", options.json, "print JSON");
 }
 
@@ -55,6 +59,10 @@ Key key_from(const std::string& text) {
 }
 
 int run_inspect(const Options& options) {
+  if (!options.traincheck.empty()) {
+    export_to_traincheck(options.trace, options.traincheck);
+    return kSame;
+  }
   const Trace trace = Trace::open(options.trace);
   if (!options.get.empty()) {
     if (options.output.empty()) throw Trouble("--get", options.get, "needs -o FILE");

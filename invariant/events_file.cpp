@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "invariant/events_file.hpp"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstring>
+
+#include "invariant/events_values.hpp"
+
+namespace ttrace::invariant {
+
+namespace {
+
+// The low three bits of a row's first number; the others are the number of what it is about.
+enum class RowKind : std::uint8_t { pre, post, exception, state, state_values };
+
+constexpr std::size_t kRowBytes = 32;
+constexpr std::int64_t kHasData = 1, kHasGrad = 2, kGradUnknown = 4;
+constexpr std::uint64_t kMostDefinitions = std::uint64_t{1} << 31;
+
+RowKind kind_of(std::int64_t code) { return static_cast<RowKind>(code & 7); }
+
+}  // namespace
+
+EventNames::EventNames(Values& values)
+    : call_id(values.name("func_call_id")),
+      thread(values.name("thread_id")),
+      process(values.name("process_id")),
+      type(values.name("type")),
+      function(values.name("function")),
+      bound(values.name("is_bound_method")),
+      object(values.name("obj_id")),
+      time(values.name("time")),
+      exception(values.name("exception")),
+      message(values.name("exception_msg")),
+      variable(values.name("var_name")),
+      variable_type(values.name("var_type")),
+      mode(values.name("mode")),
+      place(values.name("dump_loc")),
+      data(values.name("data")),
+      grad(values.name("grad")),
+      attribute_data(values.name("attributes.data")),
+      attribute_grad(values.name("attributes.grad")),
+      pre(values.string("function_call (pre)")),
+      post(values.string("function_call (post)")),
+      failed(values.string("function_call (post) (exception)")),
+      change(values.string("state_change")),
+      update(values.string("update")) {}
+
+EventsFile::EventsFile(const std::filesystem::path& path, std::uint32_t number, bool call_ids)
+    : blocks_(path), path_(path.string()), number_(number), call_ids_(call_ids) {}
+
+void EventsFile::poll(Records& records, const EventNames& names) {
+  Block block;
+  while (blocks_.next(block)) take(block, records, names);
+}
+
+void EventsFile::report(Records& records) const {
+  if (blocks_.damaged() + lost_ == 0 && !blocks_.cut()) return;
+  Damage damage;
+  damage.file = path_;
+  damage.malformed = blocks_.damaged() + lost_;
+  damage.first_malformed = first_lost_;
+  damage.partial_tail = blocks_.cut();
+  records.damage.push_back(damage);
+}
+
+void EventsFile::take(const Block& block, Records& records, const EventNames& names) {
+  std::string_view bytes = block.payload;
+  switch (block.kind) {
+    case BlockKind::process: {
+      Value found;
+      if (take_value(bytes, records.values, found) && found.kind == Kind::object) {
+        process_ = records.values.member(found, records.values.name("pid")).integer;
+      }
+      return;
+    }
+    case BlockKind::definitions:
+      return define(block, records.values);
+    case BlockKind::functions:
+      return add_functions(block, records.values);
+    case BlockKind::meta:
+      return set_meta(block, records.values);
+    case BlockKind::rows:
+      return add_rows(block, records, names);
+  }
+}
+
+// ---- what rows refer to ----
+
+void EventsFile::define(const Block& block, Values& values) {
+  if (block.tag > kMostDefinitions) return;
+  // What a damaged block held stays absent.
+  definitions_.resize(std::max<std::size_t>(definitions_.size(), block.tag));
+  std::string_view bytes = block.payload;
+  for (std::size_t number = block.tag; !bytes.empty(); ++number) {
+    Definition definition;
+    if (!take_value(bytes, values, definition.value)) return;
+    if (definition.value.kind == Kind::list) {
+      // Arguments are a list of positional ones and an object; results are never lists of lists.
+      const std::span<const Value> parts = values.elements(definition.value);
+      if (parts.size() == 2 && parts[0].kind == Kind::list && parts[1].kind == Kind::object) {
+        std::vector<Member> members;
+        for (const Value value : values.elements(parts[0])) {
+          members.push_back({values.name(std::to_string(members.size())), value});
+        }
+        definition.args = values.object(members);
+        definition.kwargs = parts[1];
+      }
+    }
+    if (number >= definitions_.size()) definitions_.resize(number + 1);
+    definitions_[number] = std::move(definition);
+  }
+}
+
+EventsFile::Definition* EventsFile::definition(std::int64_t number) {
+  const auto place = static_cast<std::size_t>(number);
+  if (number < 0 || place >= definitions_.size()) return nullptr;
+  return &definitions_[place];
+}
+
+void EventsFile::add_functions(const Block& block, Values& values) {
+  std::string_view bytes = block.payload;
+  while (!bytes.empty()) {
+    Value found;
+    if (!take_value(bytes, values, found) || found.kind != Kind::list) return;
+    const std::span<const Value> parts = values.elements(found);
+    if (parts.size() < 3 || parts[0].kind != Kind::integer || parts[1].kind != Kind::string) return;
+    functions_[parts[0].integer] = {parts[1], parts[2].kind == Kind::boolean && parts[2].boolean};
+  }
+}
+
+void EventsFile::set_meta(const Block& block, Values& values) {
+  std::string_view bytes = block.payload;
+  Value found;
+  if (!take_value(bytes, values, found) || found.kind != Kind::object) return;
+  meta_.clear();
+  const std::span<const Member> members = values.members(found);
+  std::vector<Member> kept(members.begin(), members.end());
+  for (const Member& member : kept) {
+    const std::string column = "meta_vars." + std::string(values.text(member.name));
+    meta_.push_back({values.name(column), member.value});
+  }
+}
+
+// ---- rows ----
+
+void EventsFile::add_rows(const Block& block, Records& records, const EventNames& names) {
+  const std::size_t count = block.payload.size() / kRowBytes;
+  std::vector<std::int64_t> numbers(count * 4);
+  std::memcpy(numbers.data(), block.payload.data(), count * kRowBytes);
+  for (std::size_t i = 0; i < count; ++i) {
+    const Row row(numbers.data() + i * 4, 4);
+    ++rows_;
+    bool told = true;
+    switch (kind_of(row[0])) {
+      case RowKind::pre:
+        told = add_call(row, block.tag, records, names);
+        break;
+      case RowKind::post:
+      case RowKind::exception:
+        told = add_end(row, block.tag, records, names);
+        break;
+      case RowKind::state:
+        told = i + 1 < count &&
+               add_state(row, Row(numbers.data() + i * 4 + 4, 4), block.tag, records, names);
+        break;
+      case RowKind::state_values:
+        break;
+      default:
+        told = false;
+    }
+    if (!told && lost_++ == 0) first_lost_ = rows_;
+  }
+}
+
+Record EventsFile::make(Row row, std::uint64_t thread, RecordKind kind) {
+  Record record;
+  record.kind = kind;
+  record.file = number_;
+  record.line = static_cast<std::uint32_t>(rows_);
+  record.time = row[1];
+  record.process = process_;
+  record.thread = static_cast<std::int64_t>(thread);
+  record.fields.reserve(10 + meta_.size());
+  return record;
+}
+
+// The fields that all calls begin with.
+void EventsFile::add_place(Record& record, const EventNames& names) const {
+  record.fields.push_back({names.thread, integer(record.thread)});
+  record.fields.push_back({names.process, integer(record.process)});
+  record.fields.insert(record.fields.end(), meta_.begin(), meta_.end());
+  record.fields.push_back({names.type, record.kind == RecordKind::pre    ? names.pre
+                                       : record.kind == RecordKind::post ? names.post
+                                                                         : names.failed});
+}
+
+void EventsFile::add_call_end(Record& record, const Call& call, bool bound,
+                              const EventNames& names) const {
+  record.fields.push_back({names.bound, boolean(bound)});
+  record.fields.push_back({names.object, bound ? integer(call.object) : none()});
+  record.fields.push_back({names.time, integer(record.time)});
+}
+
+bool EventsFile::add_call(Row row, std::uint64_t thread, Records& records,
+                          const EventNames& names) {
+  const auto found = functions_.find(row[0] >> 3);
+  if (found == functions_.end()) return false;
+  const Function& function = found->second;
+  Thread& stack = threads_[thread];
+  Call call{row[0] >> 3, 0, row[3], {}};
+  const std::array<std::uint64_t, 4> identity = {number_, static_cast<std::uint64_t>(process_),
+                                                 thread, stack.calls++};
+  call.number = XXH3_64bits(identity.data(), sizeof identity);
+  Record record = make(row, thread, RecordKind::pre);
+  record.call = call.number;
+  record.function = function.name.ref;
+  if (call_ids_) {
+    // Of one length, so that their order is the order of time within a thread.
+    std::array<char, 64> text{};
+    std::snprintf(text.data(), text.size(), "%016llx%016llx_%020llu",
+                  static_cast<unsigned long long>(process_),
+                  static_cast<unsigned long long>(thread), static_cast<unsigned long long>(row[1]));
+    call.id = records.values.string(std::string(text.data()) + "_" + std::to_string(stack.calls));
+    record.fields.push_back({names.call_id, call.id});
+  }
+  add_place(record, names);
+  record.fields.push_back({names.function, function.name});
+  add_call_end(record, call, function.bound, names);
+  if (const Definition* given = definition(row[2])) {
+    record.args = given->args;
+    record.kwargs = given->kwargs;
+  }
+  stack.open.push_back(call);
+  records.records.push_back(std::move(record));
+  return true;
+}
+
+bool EventsFile::add_end(Row row, std::uint64_t thread, Records& records, const EventNames& names) {
+  const auto found = functions_.find(row[0] >> 3);
+  if (found == functions_.end()) return false;
+  std::vector<Call>& open = threads_[thread].open;
+  // Calls above it have lost their ends.
+  const auto top = std::find_if(open.rbegin(), open.rend(),
+                                [&](const Call& call) { return call.function == row[0] >> 3; });
+  if (top == open.rend()) return false;
+  open.erase(top.base(), open.end());
+  const Call call = open.back();
+  open.pop_back();
+  const bool failed = kind_of(row[0]) == RowKind::exception;
+  Record record = make(row, thread, failed ? RecordKind::exception : RecordKind::post);
+  record.call = call.number;
+  record.function = found->second.name.ref;
+  if (call.id.present()) record.fields.push_back({names.call_id, call.id});
+  add_place(record, names);
+  record.fields.push_back({names.function, found->second.name});
+  if (failed && !add_error(record, row[2], records.values, names)) return false;
+  add_call_end(record, call, found->second.bound, names);
+  const Definition* const result = failed ? nullptr : definition(row[2]);
+  if (result != nullptr) record.returns = result->value;
+  records.records.push_back(std::move(record));
+  return true;
+}
+
+// "ValueError\nwhat it says"
+bool EventsFile::add_error(Record& record, std::int64_t number, Values& values,
+                           const EventNames& names) {
+  const Definition* const found = definition(number);
+  if (found == nullptr || found->value.kind != Kind::string) return false;
+  const std::string text(values.text(found->value));
+  const std::size_t end = std::min(text.find('\n'), text.size());
+  record.fields.push_back({names.exception, values.string(text.substr(0, end))});
+  record.fields.push_back(
+      {names.message, values.string(end < text.size() ? text.substr(end + 1) : "")});
+  return true;
+}
+
+// ---- states ----
+
+void EventsFile::expand_state(Definition& definition, Values& values, const EventNames& names) {
+  definition.expanded = true;
+  if (definition.value.kind != Kind::object) return;
+  const std::span<const Member> typed = values.members(definition.value);
+  if (typed.size() != 1 || typed[0].value.kind != Kind::object) return;
+  definition.variable_type = typed[0].name;
+  const std::span<const Member> found = values.members(typed[0].value);
+  const std::vector<Member> members(found.begin(), found.end());
+  for (const Member& member : members) {
+    if (member.name == names.data || member.name == names.grad) continue;
+    const std::string column = "attributes." + std::string(values.text(member.name));
+    definition.state.push_back({values.name(column), member.value});
+  }
+}
+
+bool EventsFile::add_state(Row row, Row contents, std::uint64_t thread, Records& records,
+                           const EventNames& names) {
+  Values& values = records.values;
+  const Definition* const variable = definition(row[0] >> 3);
+  const Definition* const place = definition(row[3]);
+  Definition* const meta = definition(row[2]);
+  if (variable == nullptr || meta == nullptr || place == nullptr ||
+      variable->value.kind != Kind::string || place->value.kind != Kind::string ||
+      kind_of(contents[0]) != RowKind::state_values) {
+    return false;
+  }
+  if (!meta->expanded) expand_state(*meta, values, names);
+  if (meta->variable_type == 0 && meta->state.empty()) return false;
+  Record record = make(row, thread, RecordKind::state);
+  record.variable = variable->value.ref;
+  record.variable_type = meta->variable_type;
+  Value type;
+  type.kind = Kind::string;
+  type.ref = meta->variable_type;
+  record.fields = {{names.variable, variable->value},  {names.variable_type, type},
+                   {names.mode, names.update},         {names.place, place->value},
+                   {names.process, integer(process_)}, {names.thread, integer(record.thread)},
+                   {names.time, integer(record.time)}};
+  record.fields.insert(record.fields.end(), meta_.begin(), meta_.end());
+  const std::int64_t flags = contents[3];
+  if ((flags & kHasData) != 0) {
+    record.fields.push_back({names.attribute_data, integer(contents[1])});
+  }
+  if ((flags & kHasGrad) == 0) record.fields.push_back({names.attribute_grad, none()});
+  if ((flags & (kHasGrad | kGradUnknown)) == kHasGrad) {
+    record.fields.push_back({names.attribute_grad, integer(contents[2])});
+  }
+  record.fields.insert(record.fields.end(), meta->state.begin(), meta->state.end());
+  record.fields.push_back({names.type, names.change});
+  records.records.push_back(std::move(record));
+  return true;
+}
+
+}  // namespace ttrace::invariant
