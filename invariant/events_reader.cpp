@@ -2,9 +2,7 @@
 #include "invariant/events_reader.hpp"
 
 #include <algorithm>
-#include <map>
 #include <string>
-#include <tuple>
 #include <utility>
 
 #include "invariant/events_file.hpp"
@@ -81,29 +79,6 @@ Records read_events(const fs::path& trace, const EventOptions& options) {
   }
   reader.report_damage();
   return records;
-}
-
-void arrange_as_traincheck(Records& records) {
-  using Place = std::tuple<std::int64_t, std::int64_t, bool>;  // process, thread, states
-  const auto place_of = [](const Record& record) {
-    return Place{record.process, record.thread, record.kind == RecordKind::state};
-  };
-  std::map<Place, std::uint32_t> files;
-  for (const Record& record : records.records) files.emplace(place_of(record), 0);
-  records.files.clear();
-  for (auto& [place, number] : files) {
-    const auto& [process, thread, states] = place;
-    number = static_cast<std::uint32_t>(records.files.size());
-    records.files.push_back(std::string(states ? "trace_VAR_" : "trace_API_") +
-                            std::to_string(process) + "_" + std::to_string(thread) + ".log");
-  }
-  std::vector<std::uint32_t> lines(files.size());
-  for (Record& record : records.records) {
-    record.file = files[place_of(record)];
-    record.line = ++lines[record.file];
-  }
-  std::stable_sort(records.records.begin(), records.records.end(),
-                   [](const Record& a, const Record& b) { return a.file < b.file; });
 }
 
 }  // namespace ttrace::invariant

@@ -51,8 +51,4 @@ class EventsReader {
 [[nodiscard]] Records read_events(const std::filesystem::path& trace,
                                   const EventOptions& options = {});
 
-// As the files that TrainCheck has: a file of calls and one of states for each thread, of which the
-// records are in the order of time.
-void arrange_as_traincheck(Records& records);
-
 }  // namespace ttrace::invariant

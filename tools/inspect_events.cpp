@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "invariant/events_export.hpp"
 #include "invariant/events_reader.hpp"
 #include "invariant/traincheck_writer.hpp"
 #include "libttrace/core/trouble.hpp"
