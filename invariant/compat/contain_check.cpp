@@ -34,6 +34,15 @@ bool matches(Context& context, const Call& call, const Param& child) {
   });
 }
 
+// Only the stages where it was found are searched in other traces.
+bool in_stages(const Context& context, const Call& call, const std::vector<Value>& stages) {
+  const Trace& trace = context.trace;
+  const Value here = trace.at(call.pre).field(trace.words.stage);
+  return stages.empty() || std::ranges::any_of(stages, [&](Value stage) {
+           return trace.values().equal(stage, here);
+         });
+}
+
 }  // namespace
 
 bool contains(Context& context, const Call& call, const Param& child) {
@@ -44,7 +53,8 @@ bool contains(Context& context, const Call& call, const Param& child) {
   }
   const Values& values = context.trace.values();
   return std::ranges::any_of(view.changes_in(call), [&](const Change* change) {
-    return change->type == child.variable_type && change->attribute == child.attribute &&
+    const bool named = child.type != ParamType::variable_name || change->variable == child.variable;
+    return named && change->type == child.variable_type && change->attribute == child.attribute &&
            admits(values, child.before, change->before) &&
            admits(values, child.after, change->after);
   });
@@ -55,6 +65,7 @@ void collect_contain(Context& context, Hypothesis& hypothesis) {
   if (parent != nullptr) {
     for (const CallId id : parent->calls) {
       const Call& call = context.view.calls[id];
+      if (!in_stages(context, call, hypothesis.stages)) continue;
       context.gatherer.add(context.view.example(call.pre),
                            contains(context, call, hypothesis.params[1]));
     }

@@ -78,6 +78,7 @@ class Engine {
       if (std::ranges::find(hypothesis.traces, i) != hypothesis.traces.end()) continue;
       Hypothesis other;
       other.params = hypothesis.params;
+      other.stages = hypothesis.stages;
       relation.collect(*contexts_[i], other);
       append(shared_.values, hypothesis, other);
     }

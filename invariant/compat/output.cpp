@@ -153,15 +153,21 @@ void infer_output(Context& context, const Sink& sink) {
   }
 }
 
+// Here a tensor without the attribute never counts as one that has the value "missing".
 void collect_output(Context& context, Hypothesis& hypothesis) {
   const Function* function = context.view.find(hypothesis.params[0].api);
-  if (function == nullptr) return;
-  Outputs outputs(context);
-  if (!outputs.scan(*function)) return;
-  for (const AttributeValues& attribute : outputs.attributes()) {
-    if (attribute.name() != hypothesis.params[1].attribute) continue;
-    gather(context, attribute, hypothesis.params[1].constant, hypothesis);
+  if (function == nullptr || !Outputs(context).scan(*function)) return;
+  const Values& values = context.trace.values();
+  const Param& stated = hypothesis.params[1];
+  for (const CallId id : function->calls) {
+    const Call& call = context.view.calls[id];
+    if (!call.returned()) continue;
+    for (const Value tensor : output_tensors(context.trace, context.trace.at(call.post))) {
+      context.gatherer.add(context.view.example(call.pre),
+                           values.equal(values.member(tensor, stated.attribute), stated.constant));
+    }
   }
+  context.gatherer.finish(hypothesis);
 }
 
 void check_output(Context& context, const Invariant& invariant, Outcome& outcome) {

@@ -69,6 +69,7 @@ struct Variable {
 struct Change {
   std::uint32_t order = 0;  // by variable, attribute, time
   std::int64_t time = 0;
+  Name variable = 0;
   Name type = 0;
   Name attribute = 0;
   Value before;

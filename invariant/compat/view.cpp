@@ -78,8 +78,8 @@ void View::collect_changes() {
     std::vector<Change>& list = changes_[variable.process];
     for (const Attribute& attribute : variable.attributes) {
       for (std::size_t i = 1; i < attribute.states.size(); ++i) {
-        list.push_back({order++, attribute.states[i].begin, variable.type, attribute.name,
-                        attribute.states[i - 1].value, attribute.states[i].value});
+        list.push_back({order++, attribute.states[i].begin, variable.name, variable.type,
+                        attribute.name, attribute.states[i - 1].value, attribute.states[i].value});
       }
     }
   }
