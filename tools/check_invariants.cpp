@@ -2,7 +2,7 @@
 // See check_invariants.hpp.
 #include "tools/check_invariants.hpp"
 
-#include <cstdio>
+#include <algorithm>
 #include <iterator>
 
 #include "invariant/compat/infer.hpp"
@@ -10,27 +10,13 @@
 #include "invariant/result_files.hpp"
 #include "invariant/traincheck_reader.hpp"
 #include "libttrace/core/trouble.hpp"
+#include "tools/check_learned.hpp"
 #include "tools/cli.hpp"
 #include "tools/event_files.hpp"
 #include "tools/outcome_report.hpp"
 
 namespace ttrace {
 namespace {
-
-std::vector<invariant::Invariant> read_all(const CheckInvariantsOptions& options,
-                                           invariant::Values& values) {
-  std::vector<invariant::Invariant> out;
-  for (const std::string& path : options.invariants) {
-    invariant::InvariantFile file = invariant::read_invariants(path, values);
-    if (file.faults.lines > 0 && !options.quiet) {
-      note(path + ": left out " + std::to_string(file.faults.lines) +
-           " lines that are no invariant (the first: line " + std::to_string(file.faults.first) +
-           ", " + file.faults.why + ")");
-    }
-    std::ranges::move(file.invariants, std::back_inserter(out));
-  }
-  return out;
-}
 
 void report(const CheckInvariantsOptions& options, invariant::Records& records,
             std::span<const invariant::Outcome> outcomes) {
@@ -58,7 +44,7 @@ int check_as_traincheck(const CheckInvariantsOptions& options) {
   invariant::Values& values = records.values;
   const auto signatures =
       read_signatures(options.signatures, {&options.trace, 1}, values, options.quiet);
-  const std::vector<invariant::Invariant> invariants = read_all(options, values);
+  const std::vector<invariant::Invariant> invariants = read_all_invariants(options, values);
   if (!options.quiet) {
     note_damage(records.damage);
     note_unknown(signatures, values, records.records);
@@ -86,13 +72,28 @@ int check_as_traincheck(const CheckInvariantsOptions& options) {
 
 }  // namespace
 
+std::vector<invariant::Invariant> read_all_invariants(const CheckInvariantsOptions& options,
+                                                      invariant::Values& values) {
+  std::vector<invariant::Invariant> out;
+  for (const std::string& path : options.invariants) {
+    invariant::InvariantFile file = invariant::read_invariants(path, values);
+    if (file.faults.lines > 0 && !options.quiet) {
+      note(path + ": left out " + std::to_string(file.faults.lines) +
+           " lines that are no invariant (the first: line " + std::to_string(file.faults.first) +
+           ", " + file.faults.why + ")");
+    }
+    std::ranges::move(file.invariants, std::back_inserter(out));
+  }
+  return out;
+}
+
 int check_invariants(const CheckInvariantsOptions& options) {
   if (options.json == "-" && options.junit == "-") {
     throw Trouble("--junit", "-", "stdout is taken by --json -; give one of the two a FILE");
   }
-  // The default mode is called here.
-  if (!options.traincheck_compat) {
-    throw Trouble("arguments", "--traincheck-compat", "is needed with -i so far");
+  if (!options.traincheck_compat) return check_learned(options);
+  if (options.follow) {
+    throw Trouble("--follow", options.trace, "is not what TrainCheck 0.2.0 does; leave out one");
   }
   return check_as_traincheck(options);
 }

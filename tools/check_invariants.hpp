@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "invariant/invariant.hpp"
+
 namespace ttrace {
 
 struct CheckInvariantsOptions {
@@ -13,12 +15,18 @@ struct CheckInvariantsOptions {
   std::vector<std::string> invariants;  // files
   std::string signatures;               // "": the one in the trace's folder, if any
   bool traincheck_compat = false;
-  std::string output;  // folder for the files that TrainCheck's checker writes
-  std::string json;    // "-": stdout
+  bool follow = false;       // the trace is still being written
+  double idle_seconds = 30;  // without a new line: the run is over
+  std::string output;        // folder for the files that TrainCheck's checker writes
+  std::string json;          // "-": stdout
   std::string junit;
   std::size_t top = 5;
   bool quiet = false;
 };
+
+// Those of all files; what is none is noted. Throws Trouble.
+[[nodiscard]] std::vector<invariant::Invariant> read_all_invariants(
+    const CheckInvariantsOptions& options, invariant::Values& values);
 
 // An exit code: kSame when none is violated, else kDiffer.
 [[nodiscard]] int check_invariants(const CheckInvariantsOptions& options);

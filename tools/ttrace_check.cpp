@@ -52,6 +52,14 @@ void add_options(CLI::App& app, Options& options) {
   app.add_flag("--traincheck-compat", learned.traincheck_compat,
                "exactly as TrainCheck 0.2.0 checks, its faults included")
       ->group(group);
+  app.add_flag("--follow", learned.follow,
+               "check while the run goes on: violations are printed as they come")
+      ->group(group);
+  app.add_option("--idle", learned.idle_seconds,
+                 "with --follow: the run is over when nothing came for so long (30)")
+      ->type_name("SECONDS")
+      ->check(CLI::PositiveNumber)
+      ->group(group);
   app.add_option("-o,--output", learned.output,
                  "also write TrainCheck's files of results into this folder")
       ->type_name("DIR")

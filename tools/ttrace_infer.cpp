@@ -3,10 +3,13 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
+#include <span>
 #include <vector>
 
 #include "invariant/compat/infer.hpp"
 #include "invariant/compat/relation.hpp"
+#include "invariant/follow.hpp"
+#include "invariant/infer.hpp"
 #include "invariant/invariant_file.hpp"
 #include "invariant/traincheck_reader.hpp"
 #include "libttrace/core/trouble.hpp"
@@ -51,6 +54,51 @@ void add_options(CLI::App& app, Options& options) {
   app.add_flag("-q,--quiet", options.quiet, "no notes, no progress, no summary");
 }
 
+std::vector<invariant::Records> read_traces(const Options& options, invariant::Values& values) {
+  std::vector<invariant::Records> out;
+  Progress progress("reading", options.traces.size(), options.quiet);
+  for (const std::string& trace : options.traces) {
+    out.push_back(
+        invariant::read_traincheck(trace, values, {.keep_ids = options.traincheck_compat}));
+    if (!options.quiet) note_damage(out.back().damage);
+    progress.advance(1);
+  }
+  return out;
+}
+
+void report(const Options& options, std::size_t invariants,
+            std::span<const invariant::Records> traces) {
+  if (invariants == 0) {
+    throw Trouble("infer", options.traces[0],
+                  "nothing held at least twice; a trace of a few steps of training is needed");
+  }
+  if (options.quiet) return;
+  std::size_t records = 0;
+  for (const auto& trace : traces) records += trace.records.size();
+  std::printf("%zu invariants from %zu records of %zu %s: %s\n", invariants, records, traces.size(),
+              traces.size() == 1 ? "trace" : "traces", options.output.c_str());
+}
+
+int infer_invariants(const Options& options) {
+  if (!options.relations.empty()) {
+    throw Trouble("--relation", options.relations[0], "is for --traincheck-compat");
+  }
+  invariant::Values values;
+  const std::vector<invariant::Records> traces = read_traces(options, values);
+  const auto signatures =
+      read_signatures(options.signatures, options.traces, values, options.quiet);
+  std::vector<invariant::TraceInput> inputs;
+  for (const auto& trace : traces) {
+    inputs.push_back({trace.records, invariant::loses_tail(trace, trace.records)});
+  }
+  const invariant::Inference found = invariant::infer(values, inputs, &signatures);
+  if (found.invariants.empty()) report(options, 0, traces);  // before a file is written
+  invariant::write_invariants(options.output, values, found.invariants);
+  if (!options.failed.empty()) invariant::write_rejected(options.failed, values, found.rejected);
+  report(options, found.invariants.size(), traces);
+  return kSame;
+}
+
 void check_relations(const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     if (invariant::compat::find_relation(name) != nullptr) continue;
@@ -60,17 +108,6 @@ void check_relations(const std::vector<std::string>& names) {
     }
     throw Trouble("--relation", name, "is none of " + known);
   }
-}
-
-std::vector<invariant::Records> read_traces(const Options& options, invariant::Values& values) {
-  std::vector<invariant::Records> out;
-  Progress progress("reading", options.traces.size(), options.quiet);
-  for (const std::string& trace : options.traces) {
-    out.push_back(invariant::read_traincheck(trace, values));
-    if (!options.quiet) note_damage(out.back().damage);
-    progress.advance(1);
-  }
-  return out;
 }
 
 int infer_as_traincheck(const Options& options) {
@@ -87,18 +124,10 @@ int infer_as_traincheck(const Options& options) {
     found = invariant::compat::infer(values, signatures, traces, rules);
   }
   if (!options.quiet) note_tolerated(found.tolerated);
-  if (found.invariants.empty()) {
-    throw Trouble("infer", options.traces[0],
-                  "nothing held at least twice; a trace of a few steps of training is needed");
-  }
+  if (found.invariants.empty()) report(options, 0, traces);  // before a file is written
   invariant::write_invariants(options.output, values, found.invariants);
   if (!options.failed.empty()) invariant::write_rejected(options.failed, values, found.rejected);
-  if (!options.quiet) {
-    std::size_t records = 0;
-    for (const auto& trace : traces) records += trace.records.size();
-    std::printf("%zu invariants from %zu records of %zu %s: %s\n", found.invariants.size(), records,
-                traces.size(), traces.size() == 1 ? "trace" : "traces", options.output.c_str());
-  }
+  report(options, found.invariants.size(), traces);
   return kSame;
 }
 
@@ -110,10 +139,6 @@ int main(int argc, char** argv) {
     Options options;
     add_options(app, options);
     if (const auto code = parse_arguments(app, argc, argv)) return *code;
-    // The default mode is called here.
-    if (!options.traincheck_compat) {
-      throw Trouble("arguments", "--traincheck-compat", "is needed so far");
-    }
-    return infer_as_traincheck(options);
+    return options.traincheck_compat ? infer_as_traincheck(options) : infer_invariants(options);
   });
 }

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// See check_learned.hpp.
+#include "tools/check_learned.hpp"
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <map>
+#include <thread>
+
+#include "invariant/follow.hpp"
+#include "invariant/invariant_file.hpp"
+#include "invariant/report.hpp"
+#include "invariant/result_files.hpp"
+#include "invariant/traincheck_reader.hpp"
+#include "tools/cli.hpp"
+#include "tools/event_files.hpp"
+
+namespace ttrace {
+namespace {
+
+using invariant::CheckResult;
+using invariant::Verdict;
+
+volatile std::sig_atomic_t stopped = 0;
+
+void stop(int /*signal*/) { stopped = 1; }
+
+void report(const CheckInvariantsOptions& options, const invariant::ReportInput& input) {
+  // Files first: a document on stdout cannot be taken back when writing a file fails.
+  for (const bool to_stdout : {false, true}) {
+    if (!options.json.empty() && (options.json == "-") == to_stdout) {
+      write_document(json_report(input), options.json);
+    }
+    if (!options.junit.empty() && (options.junit == "-") == to_stdout) {
+      write_document(junit_report(input), options.junit);
+    }
+  }
+  if (!options.quiet && options.json != "-" && options.junit != "-") {
+    invariant::ReportOptions text;
+    text.top = options.top;
+    text.color = use_color(ColorMode::automatic);
+    write_document(text_report(input, text), "-");
+  }
+}
+
+int code_of(const CheckResult& result) {
+  if (result.count(Verdict::failed) > 0) return kDiffer;
+  return result.count(Verdict::passed) > 0 ? kSame : kTrouble;
+}
+
+// TrainCheck's files name records by their number.
+std::vector<invariant::Outcome> outcomes_of(const CheckResult& result,
+                                            const invariant::Records& records) {
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> rows;
+  for (std::uint32_t i = 0; i < records.records.size(); ++i) {
+    rows[{records.records[i].file, records.records[i].line}] = i;
+  }
+  std::vector<invariant::Outcome> outcomes;
+  for (const invariant::Judgement& judgement : result.judgements) {
+    invariant::Outcome outcome{judgement.invariant, judgement.verdict, {}};
+    for (const invariant::Evidence& evidence : judgement.evidence) {
+      invariant::Violation violation;
+      violation.records.push_back(rows.at({evidence.place.file, evidence.place.line}));
+      if (evidence.pair) {
+        violation.records.push_back(rows.at({evidence.other.file, evidence.other.line}));
+      }
+      if (evidence.place.step != invariant::kNoStep) violation.step = evidence.place.step;
+      violation.process = evidence.place.process;
+      violation.time = std::max(evidence.place.time, evidence.other.time);
+      outcome.violations.push_back(std::move(violation));
+    }
+    outcomes.push_back(std::move(outcome));
+  }
+  return outcomes;
+}
+
+int check_whole(const CheckInvariantsOptions& options, invariant::Values& values,
+                const invariant::Signatures& signatures,
+                std::span<const invariant::Invariant> invariants) {
+  invariant::Records records =
+      invariant::read_traincheck(options.trace, values, {.keep_ids = false});
+  if (!options.quiet) note_unknown(signatures, values, records.records);
+  const invariant::TraceInput trace{records.records,
+                                    invariant::loses_tail(records, records.records)};
+  const CheckResult result = invariant::check(values, trace, invariants, &signatures);
+  report(options, {&result, &values, records.files, records.damage, options.trace});
+  if (!options.output.empty()) {
+    const std::vector<invariant::Outcome> outcomes = outcomes_of(result, records);
+    records.values = std::move(values);  // as the writer expects them
+    invariant::write_results({options.output, options.trace, options.invariants.back()}, records,
+                             outcomes);
+  }
+  return code_of(result);
+}
+
+// Invariants that were not violated at the last look.
+class News {
+ public:
+  void print(const invariant::ReportInput& input) {
+    const auto& judgements = input.result->judgements;
+    told_.resize(judgements.size(), false);
+    for (std::size_t i = 0; i < judgements.size(); ++i) {
+      if (told_[i] || judgements[i].violations == 0) continue;
+      told_[i] = true;
+      std::printf("violated: %s\n  %s\n", judgements[i].invariant->text.c_str(),
+                  evidence_text(input, judgements[i].evidence[0]).c_str());
+    }
+    std::fflush(stdout);
+  }
+
+ private:
+  std::vector<bool> told_;
+};
+
+int check_growing(const CheckInvariantsOptions& options, invariant::Values& values,
+                  const invariant::Signatures& signatures,
+                  std::span<const invariant::Invariant> invariants) {
+  using Clock = std::chrono::steady_clock;
+  std::signal(SIGINT, stop);
+  std::signal(SIGTERM, stop);
+  invariant::Follower follower(options.trace, values, invariants, &signatures);
+  News news;
+  std::uint64_t told = 0;
+  const auto idle = std::chrono::duration<double>(options.idle_seconds);
+  Clock::time_point grew = Clock::now();
+  while (stopped == 0 && Clock::now() - grew < idle) {
+    if (follower.poll()) grew = Clock::now();
+    if (follower.violations() != told && !options.quiet && options.json != "-" &&
+        options.junit != "-") {
+      told = follower.violations();
+      const CheckResult result = follower.result();
+      news.print({&result, &values, follower.files(), {}, options.trace});
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  follower.finish();
+  const CheckResult result = follower.result();
+  if (follower.files().empty()) {
+    throw Trouble("no trace", options.trace, "nothing appeared within --idle seconds");
+  }
+  report(options, {&result, &values, follower.files(), follower.damage(), options.trace});
+  return code_of(result);
+}
+
+}  // namespace
+
+int check_learned(const CheckInvariantsOptions& options) {
+  invariant::Values values;
+  const auto signatures =
+      read_signatures(options.signatures, {&options.trace, 1}, values, options.quiet);
+  const std::vector<invariant::Invariant> invariants = read_all_invariants(options, values);
+  if (options.follow) {
+    if (!options.output.empty()) {
+      throw Trouble("--output", options.output, "needs the whole trace; leave out --follow");
+    }
+    return check_growing(options, values, signatures, invariants);
+  }
+  return check_whole(options, values, signatures, invariants);
+}
+
+}  // namespace ttrace
