@@ -117,7 +117,7 @@ class Evaluator : public Listener {
     auto& known = calls_[child.api];
     Child entry;
     entry.raised = child.exception.present();
-    entry.arguments = child.arguments;
+    entry.arguments = stated_arguments(world_.values, child);
     for (const std::size_t other : known) {
       const Child& one = children_[other];
       if (one.raised == entry.raised && identical(one.arguments, entry.arguments)) return other;
@@ -228,7 +228,7 @@ std::string arrow(const Values& values, const Param& child) {
 // In the order of names, as positional and keyword arguments come in any.
 std::string arguments_text(const Values& values, const Param& child) {
   std::map<std::string_view, Value> arguments;
-  for (const Member& member : values.members(child.arguments)) {
+  for (const Member& member : values.members(stated_arguments(values, child))) {
     arguments[values.text(member.name)] = typed(values, member.value).payload;
   }
   std::string text;

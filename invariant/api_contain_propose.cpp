@@ -197,7 +197,7 @@ class ContainProposer : public Proposer {
       add_candidate(arguments, one_run, candidates);
     }
     for (const Value arguments : candidates) {
-      invariant.params[1].arguments = arguments;
+      invariant.params[1].arguments = state_arguments(world_, key.function, arguments);
       result.push_back(invariant);
     }
   }

@@ -110,6 +110,24 @@ Value manager_arguments(World& world, Name init, Value args, Value kwargs) {
   return world.values.object(plain);
 }
 
+Value stated_arguments(const Values& values, const Param& child) {
+  if (child.arguments.kind != Kind::object) return {};
+  Value arguments;
+  bool named = false;
+  for (const Member& member : values.members(child.arguments)) {
+    const std::string_view name = values.text(member.name);
+    if (name == "args") arguments = member.value;
+    named = named || name == "func_name";
+  }
+  return named ? arguments : child.arguments;
+}
+
+Value state_arguments(World& world, Name function, Value arguments) {
+  const Member members[] = {{world.name("args"), arguments},
+                            {world.name("func_name"), {Kind::string, {.ref = function}}}};
+  return world.values.object(members);
+}
+
 bool is_tensor_type(std::string_view type) {
   if (type.find("Parameter") != std::string_view::npos) return true;
   return type.starts_with("torch.") && type.find("Tensor") != std::string_view::npos;

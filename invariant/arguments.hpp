@@ -21,6 +21,10 @@ struct Typed {
 [[nodiscard]] Value bound_arguments(World& world, Name function, Value args, Value kwargs);
 // Of a context manager: parameter -> payload, with defaults.
 [[nodiscard]] Value manager_arguments(World& world, Name init, Value args, Value kwargs);
+// Of a function that an invariant names: parameter -> typed value. Files have them within an
+// object that repeats the function's name.
+[[nodiscard]] Value stated_arguments(const Values& values, const Param& child);
+[[nodiscard]] Value state_arguments(World& world, Name function, Value arguments);
 // Parameter -> typed value, with defaults.
 [[nodiscard]] Value arguments_with_defaults(World& world, Name function, Value args, Value kwargs);
 
