@@ -95,6 +95,7 @@ std::int64_t Stream::push(Record record) {
   auto [last, added] = reached_.try_emplace({record.process, record.file}, kNoStep);
   const std::int64_t step = step_of(record, world_.columns, last->second);
   last->second = step;
+  first_ = std::min(first_, step);
   if (step > done_) {
     steps_[step].push_back(std::move(record));
   } else {
@@ -113,7 +114,8 @@ void Stream::advance(std::int64_t limit) {
   }
   while (!steps_.empty()) {
     const std::int64_t step = steps_.begin()->first;
-    if (step >= limit || (step >= slowest && step + kAhead > fastest)) return;
+    const bool all_beyond = step < slowest && step > first_;
+    if (step >= limit || (!all_beyond && step + kAhead > fastest)) return;
     hand_on(step);
   }
 }

@@ -18,7 +18,8 @@ namespace ttrace::invariant {
 void replay(World& world, std::span<const Record> records, Tracker& tracker);
 
 // A growing one. A step is handed on when every process has gone beyond it, or one of them far
-// beyond; until then its records are kept, and no longer.
+// beyond; until then its records are kept, and no longer. The first step waits for processes that
+// start later: until one is far beyond it.
 class Stream {
  public:
   Stream(World& world, Tracker& tracker) : world_(world), tracker_(tracker) {}
@@ -39,6 +40,7 @@ class Stream {
   std::map<std::int64_t, std::vector<Record>> steps_;
   std::map<std::pair<std::int64_t, std::uint32_t>, std::int64_t> reached_;  // (process, file)
   std::int64_t done_ = INT64_MIN;
+  std::int64_t first_ = INT64_MAX;  // the first step of all
   std::uint64_t late_ = 0;
 };
 

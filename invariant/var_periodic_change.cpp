@@ -16,7 +16,8 @@ using Attribute = std::pair<Name, Name>;  // type, attribute
 
 // Of one variable's attribute: when it changed.
 struct Changes {
-  std::int64_t last = kNoStep;  // step of the last change
+  std::int64_t last = kNoStep;  // step of the last change, or of the first state
+  bool changed = false;         // ever
   bool overdue = false;         // told already
   SituationId situation = 0;    // of the last state
   Place place;
@@ -102,9 +103,11 @@ class PeriodEvaluator : public Listener {
     if (changes.last == kNoStep) {
       changes.last = step;  // the first state: from here on
     } else if (changed && step > changes.last) {
+      // The first change may come at any time: what it is counted from did not begin with one.
       const bool held = step - changes.last == watched.period;
-      if (!changes.overdue) tell(state, watched, held, step - changes.last);
+      if (changes.changed && !changes.overdue) tell(state, watched, held, step - changes.last);
       changes.last = step;
+      changes.changed = true;
       changes.overdue = false;
     } else if (!changed && !changes.overdue && step > changes.last + watched.period) {
       changes.overdue = true;
