@@ -42,23 +42,23 @@ Changed change_between(const ParameterStep& step) {
   return changed ? Changed::yes : Changed::no;
 }
 
-// Whether `frozen` moved towards a trainable parameter of its shape: an average of it.
+// Whether a frozen parameter moved towards a trainable one of its shape: it is an average of it.
+// Rounding leaves elements where they are, it turns none around.
 bool follows(const ParameterStep& before, const ParameterStep& after, const ParameterStep& other) {
   const auto old = whole(*before.segment, before.value);
   const auto now = whole(*after.segment, after.value);
   const auto target = whole(*other.segment, other.after);
   if (!old || !now || !target || target->count != old->count) return false;
-  double both = 0, moved = 0, distance = 0;
+  std::uint64_t moved = 0;
+  std::uint64_t towards = 0;
   for_each_tile({*old, *now, *target}, [&](const Tile& tile, std::uint64_t) {
     for (std::size_t i = 0; i < tile[0].size(); ++i) {
       const double move = tile[1][i] - tile[0][i];
-      const double way = tile[2][i] - tile[0][i];
-      both += move * way;
-      moved += move * move;
-      distance += way * way;
+      moved += move != 0;
+      towards += move * (tile[2][i] - tile[0][i]) > 0;
     }
   });
-  return moved > 0 && distance > 0 && both > 0.9 * std::sqrt(moved * distance);
+  return moved > 0 && towards * 50 >= moved * 49;
 }
 
 struct NeverUpdated {
@@ -69,8 +69,7 @@ struct NeverUpdated {
 class ChangedIffTrainable final : public Check {
  public:
   void look_at(const Evidence& evidence, std::int64_t iteration, Outcome& outcome) override {
-    if (!finder_) finder_ = std::make_unique<CopyFinder>(evidence);
-    const GradientSums sums(evidence, *finder_, iteration);
+    const GradientSums sums(evidence, evidence.copies(), iteration);
     look_for_gradients(evidence, iteration);
     for (const auto& [rank, where] : evidence.places()) {
       const RankInfo* info = evidence.rank(rank);
@@ -250,7 +249,6 @@ class ChangedIffTrainable final : public Check {
                          "does an optimizer hold it, or does something write into it?"));
   }
 
-  std::unique_ptr<CopyFinder> finder_;
   std::map<std::string, NeverUpdated> never_;
   std::set<std::string> with_gradient_;
   // Of this iteration: parameters with a gradient on some rank, and those that some optimizer has.

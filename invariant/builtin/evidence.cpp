@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdio>
 
+#include "invariant/builtin/copies.hpp"
 #include "libttrace/microbatch_inputs.hpp"
 
 namespace ttrace::builtin {
@@ -61,6 +62,8 @@ bool begins_with_any(std::string_view text, std::initializer_list<std::string_vi
 Evidence::Evidence(const Trace& trace)
     : trace_(trace), iterations_(trace.iterations()), places_(places_of_ranks(trace)) {}
 
+Evidence::~Evidence() = default;
+
 bool Evidence::complete(std::int64_t iteration) const {
   const auto present = static_cast<std::size_t>(trace_.world_size());
   if (trace_.ranks().size() != present) return false;
@@ -85,8 +88,10 @@ const ParameterSteps& Evidence::parameters(std::int32_t rank, std::int64_t itera
   return steps_.emplace(std::pair(rank, iteration), std::move(steps)).first->second;
 }
 
-ShardGroups Evidence::parameter_shards(std::int64_t iteration) const {
-  ShardGroups groups;
+const ShardGroups& Evidence::parameter_shards(std::int64_t iteration) const {
+  const auto known = shards_.find(iteration);
+  if (known != shards_.end()) return known->second;
+  ShardGroups& groups = shards_[iteration];
   for (const auto& [rank, where] : places_) {
     const SharedCoordinates shared(where);
     const SegmentReader* segment = trace_.segment(rank, iteration);
@@ -98,6 +103,19 @@ ShardGroups Evidence::parameter_shards(std::int64_t iteration) const {
     }
   }
   return groups;
+}
+
+const CopyFinder& Evidence::copies() const {
+  if (copies_ == nullptr) copies_ = std::make_unique<CopyFinder>(*this);
+  return *copies_;
+}
+
+void Evidence::move_to(std::int64_t iteration) {
+  const std::int64_t first = iterations_.front();  // the start is asked for later, too
+  std::erase_if(steps_, [&](const auto& entry) {
+    return entry.first.second != first && entry.first.second < iteration - 1;
+  });
+  std::erase_if(shards_, [&](const auto& entry) { return entry.first < iteration; });
 }
 
 std::string Evidence::described(const std::string& module) const {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -32,9 +33,14 @@ struct ParameterStep {
 };
 using ParameterSteps = std::map<std::string, ParameterStep>;  // by name
 
+class CopyFinder;
+
 class Evidence {
  public:
   explicit Evidence(const Trace& trace);
+  ~Evidence();
+  Evidence(const Evidence&) = delete;
+  Evidence& operator=(const Evidence&) = delete;
 
   [[nodiscard]] const Trace& trace() const { return trace_; }
   [[nodiscard]] const std::vector<std::int64_t>& iterations() const { return iterations_; }
@@ -45,7 +51,10 @@ class Evidence {
   // Empty when the rank has no segment of that iteration.
   [[nodiscard]] const ParameterSteps& parameters(std::int32_t rank, std::int64_t iteration) const;
   // All shards of the parameters' tensors of an iteration, by key.
-  [[nodiscard]] ShardGroups parameter_shards(std::int64_t iteration) const;
+  [[nodiscard]] const ShardGroups& parameter_shards(std::int64_t iteration) const;
+  [[nodiscard]] const CopyFinder& copies() const;
+  // Checks look at this iteration now, and at its neighbours: what is known of others goes.
+  void move_to(std::int64_t iteration);
   // "fc1 (Linear, model.py:12)"; the name alone where no rank knows more.
   [[nodiscard]] std::string described(const std::string& module) const;
 
@@ -54,6 +63,8 @@ class Evidence {
   std::vector<std::int64_t> iterations_;
   std::map<std::int32_t, Coordinates> places_;
   mutable std::map<std::pair<std::int32_t, std::int64_t>, ParameterSteps> steps_;
+  mutable std::map<std::int64_t, ShardGroups> shards_;
+  mutable std::unique_ptr<CopyFinder> copies_;
 };
 
 // "layers.0.fc1" of "layers.0.fc1.weight"; "@root" of a name without a dot.

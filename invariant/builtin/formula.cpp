@@ -48,9 +48,7 @@ double Formula::buffer(double buffer, double seen, bool fresh) const {
 }
 
 double Formula::adam_change(double moment, double second) const {
-  const double first_correction = 1 - std::pow(beta1, steps);
-  const double second_correction = 1 - std::pow(beta2, steps);
-  const double denominator = std::sqrt(second) / std::sqrt(second_correction) + epsilon;
+  const double denominator = std::sqrt(second / second_correction) + epsilon;
   return rate / first_correction * moment / denominator;
 }
 
@@ -72,7 +70,6 @@ std::optional<Formula> formula_of(const UpdateGroup& group, std::int64_t steps, 
   formula.rate = settings.value("lr");
   formula.decay = settings.value("weight_decay");
   formula.maximize = settings.is_on("maximize");
-  formula.steps = static_cast<double>(steps + 1);
   if (adam) {
     formula.decoupled =
         name == "torch.optim.adamw.AdamW" || settings.is_on("decoupled_weight_decay");
@@ -80,6 +77,8 @@ std::optional<Formula> formula_of(const UpdateGroup& group, std::int64_t steps, 
     formula.beta2 = settings.value("betas.1");
     formula.epsilon = settings.value("eps");
     formula.amsgrad = settings.is_on("amsgrad");
+    formula.first_correction = 1 - std::pow(formula.beta1, static_cast<double>(steps + 1));
+    formula.second_correction = 1 - std::pow(formula.beta2, static_cast<double>(steps + 1));
   } else {
     formula.momentum = settings.value_or("momentum", 0);
     formula.dampening = settings.value_or("dampening", 0);

@@ -27,7 +27,8 @@ struct Formula {
   double beta2 = 0;
   double epsilon = 0;
   bool amsgrad = false;
-  double steps = 0;  // with this one
+  double first_correction = 1;  // of the moments' start at zero
+  double second_correction = 1;
 
   // What the optimizer sees of the gradient.
   [[nodiscard]] double seen(double gradient, double before) const;

@@ -77,7 +77,6 @@ struct WholeNorm {
 class GlobalNorm final : public Check {
  public:
   void look_at(const Evidence& evidence, std::int64_t iteration, Outcome& outcome) override {
-    if (!finder_) finder_ = std::make_unique<CopyFinder>(evidence);
     Ranks ranks;
     for (const auto& [rank, where] : evidence.places()) {
       const SegmentReader* segment = evidence.trace().segment(rank, iteration);
@@ -196,14 +195,14 @@ class GlobalNorm final : public Check {
   WholeNorm whole_norm(const Evidence& evidence, std::int64_t iteration, bool only_clipped) const {
     WholeNorm norm;
     std::set<std::string> clipped;
-    const ShardGroups groups = evidence.parameter_shards(iteration);
+    const ShardGroups& groups = evidence.parameter_shards(iteration);
     for (const auto& [key, shards] : groups) {
       if (key.phase == Phase::grad && key.slot == "clipped") clipped.insert(key.module);
     }
     for (const auto& [key, shards] : groups) {
       if (key.phase != Phase::grad || key.slot != "reduced" || key.call > 0) continue;
       if (only_clipped && clipped.count(key.module) == 0) continue;
-      const Copies copies = finder_->of(key, shards);
+      const Copies copies = evidence.copies().of(key, shards);
       if (!copies.unknown.empty()) norm.unknown = copies.unknown;
       for (const CopySet& addends : copies.addends) add_sum(addends, norm);
       if (!copies.addends.empty()) continue;
@@ -304,8 +303,6 @@ class GlobalNorm final : public Check {
     if (near(said, std::sqrt(all))) what += "; it counts copies once for each rank that has one";
     outcome.report(about(iteration, {}, what, kNormAdvice));
   }
-
-  std::unique_ptr<CopyFinder> finder_;
 };
 
 }  // namespace

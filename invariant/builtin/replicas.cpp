@@ -65,14 +65,13 @@ Violation conflicting(const Evidence& evidence, const Key& key, const CopySet& s
 class Replicas final : public Check {
  public:
   void look_at(const Evidence& evidence, std::int64_t iteration, Outcome& outcome) override {
-    if (!finder_) finder_ = std::make_unique<CopyFinder>(evidence);
     if (evidence.places().size() < 2) {
       ++outcome.unchecked["the trace has one rank, which has no copies"];
       return;
     }
     // In the order in which a step makes them, so that causes come before effects.
     std::vector<std::pair<std::tuple<Phase, bool, bool>, const ShardGroups::value_type*>> ordered;
-    const ShardGroups groups = evidence.parameter_shards(iteration);
+    const ShardGroups& groups = evidence.parameter_shards(iteration);
     for (const auto& entry : groups) {
       const Key& key = entry.first;
       const bool parameter = key.slot == "param" || key.slot == "master";
@@ -83,7 +82,7 @@ class Replicas final : public Check {
     for (const auto& [place, entry] : ordered) {
       const auto& [key, shards] = *entry;
       if (shards.size() < 2) continue;
-      const Copies copies = finder_->of(key, shards);
+      const Copies copies = evidence.copies().of(key, shards);
       if (!copies.unknown.empty()) {
         ++outcome.unchecked["which parts the ranks hold is not known: " + copies.unknown];
         continue;
@@ -110,8 +109,6 @@ class Replicas final : public Check {
       if (conflict) outcome.report(conflicting(evidence, key, same, *conflict, copies));
     }
   }
-
-  std::unique_ptr<CopyFinder> finder_;
 };
 
 }  // namespace

@@ -113,25 +113,31 @@ std::size_t count_checks(const std::vector<std::string>& wanted) { return chosen
 
 CheckReport run_checks(const Trace& trace, const std::vector<std::string>& wanted,
                        const std::function<void()>& advance) {
-  const Evidence evidence(trace);
+  Evidence evidence(trace);
   CheckReport report;
   report.trace = trace.path().string();
   report.iterations = evidence.iterations();
+  std::vector<std::unique_ptr<Check>> checks;
   for (const CheckEntry* entry : chosen(wanted)) {
-    CheckResult result;
+    CheckResult& result = report.results.emplace_back();
     result.name = entry->name;
     result.asks = entry->asks;
-    const std::unique_ptr<Check> check = entry->make();
-    for (const std::int64_t iteration : evidence.iterations()) {
-      check->look_at(evidence, iteration, result.outcome);
+    checks.push_back(entry->make());
+  }
+  for (const std::int64_t iteration : evidence.iterations()) {
+    evidence.move_to(iteration);
+    for (std::size_t i = 0; i < checks.size(); ++i) {
+      checks[i]->look_at(evidence, iteration, report.results[i].outcome);
       advance();
     }
-    check->finish(evidence, result.outcome);
+  }
+  for (std::size_t i = 0; i < checks.size(); ++i) {
+    CheckResult& result = report.results[i];
+    checks[i]->finish(evidence, result.outcome);
     // A count of nothing compared nothing.
     std::erase_if(result.outcome.compared, [](const auto& counted) { return counted.second == 0; });
     sort_violations(result.outcome.violations);
     result.verdict = verdict_of(result.outcome);
-    report.results.push_back(std::move(result));
   }
   return report;
 }

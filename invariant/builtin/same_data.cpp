@@ -79,7 +79,6 @@ std::string turns_text(const std::vector<Turn>& turns) {
 class SameData final : public Check {
  public:
   void look_at(const Evidence& evidence, std::int64_t iteration, Outcome& outcome) override {
-    if (!finder_) finder_ = std::make_unique<CopyFinder>(evidence);
     if (evidence.places().size() < 2) {
       ++outcome.unchecked["the trace has one rank"];
       return;
@@ -89,7 +88,8 @@ class SameData final : public Check {
     for (const auto& [axis, pairs] : neighbours_of(evidence.places())) {
       const bool tensor = is_tensor_axis(axis);
       const bool data = is_data_axis(axis);
-      const bool other = !tensor && !data && finder_->replicates(axis) && !known_otherwise(axis);
+      const bool other =
+          !tensor && !data && evidence.copies().replicates(axis) && !known_otherwise(axis);
       if (tensor) same_along(axis, pairs, given, iteration, outcome);
       if (data || other) different_along(axis, pairs, given, iteration, outcome);
       dealt = dealt || data || other;
@@ -195,8 +195,6 @@ class SameData final : public Check {
         "dealt out by the data parallel rank. One fixed batch for all is possible in a test";
     outcome.report(std::move(violation));
   }
-
-  std::unique_ptr<CopyFinder> finder_;
 };
 
 }  // namespace

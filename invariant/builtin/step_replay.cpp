@@ -91,6 +91,7 @@ class Replayer {
   std::size_t own_columns_ = 0;
   std::size_t first_addend_ = 0;  // column; all from there on are
   double unit_ = 0, state_unit_ = 0;
+  ReplayedTensor parameter_, moments_, seconds_;
   double made_times_should_ = 0, should_squares_ = 0;
 };
 
@@ -146,7 +147,7 @@ void Replayer::look_at_parameter(const Element& element, double kept, double cha
   const double computed = kept - change;
   const double allowed = 2 * kSlack * unit_ * size +
                          kSlack / 2 * unit_ * (std::fabs(before) + std::fabs(computed)) + kTiny;
-  judge(result_.tensors["param"], after, computed, allowed);
+  judge(parameter_, after, computed, allowed);
   if (after != before) result_.changed = true;
   if (std::fabs(computed - before) > kSlack * unit_ * std::fabs(before)) ++result_.should_change;
   made_times_should_ += (after - kept) * -change;
@@ -158,12 +159,12 @@ void Replayer::look_at_adam(const Element& element, const Seen& seen) {
   const double second = element.of(second_);
   if (fresh_ || old_moment_ >= 0) {
     const double old = fresh_ ? 0 : element.of(old_moment_);
-    judge(result_.tensors["exp_avg"], moment, formula_.first_moment(old, seen.value),
+    judge(moments_, moment, formula_.first_moment(old, seen.value),
           kSlack * state_unit_ * (std::fabs(old) + seen.size) + kTiny);
   }
   if (fresh_ || old_second_ >= 0) {
     const double old = fresh_ ? 0 : element.of(old_second_);
-    judge(result_.tensors["exp_avg_sq"], second, formula_.second_moment(old, seen.value),
+    judge(seconds_, second, formula_.second_moment(old, seen.value),
           kSlack * state_unit_ * (std::fabs(old) + seen.size * seen.size) + kTiny);
   }
   const double before = element.of(before_);
@@ -178,7 +179,7 @@ void Replayer::look_at_sgd(const Element& element, const Seen& seen) {
     buffer = element.of(moment_);
     if (fresh_ || old_moment_ >= 0) {
       const double old = fresh_ ? 0 : element.of(old_moment_);
-      judge(result_.tensors["momentum_buffer"], buffer, formula_.buffer(old, seen.value, fresh_),
+      judge(moments_, buffer, formula_.buffer(old, seen.value, fresh_),
             kSlack * state_unit_ * (std::fabs(old) + seen.size) + kTiny);
     }
   }
@@ -232,6 +233,10 @@ StepReplay Replayer::run() {
   for_each_tile(*parts, [this](const Tile& tile, std::uint64_t) {
     for (std::size_t i = 0; i < tile[0].size(); ++i) look_at({tile, i});
   });
+  result_.tensors["param"] = parameter_;
+  const bool adam = formula_.rule == Rule::adam;
+  if (moments_.elements > 0) result_.tensors[adam ? "exp_avg" : "momentum_buffer"] = moments_;
+  if (seconds_.elements > 0) result_.tensors["exp_avg_sq"] = seconds_;
   if (should_squares_ > 0) result_.factor = made_times_should_ / should_squares_;
   return result_;
 }

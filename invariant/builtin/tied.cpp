@@ -42,12 +42,9 @@ std::string names_in(const CopySet& set) {
 class Tied final : public Check {
  public:
   void look_at(const Evidence& evidence, std::int64_t iteration, Outcome& outcome) override {
-    if (!finder_) {
-      finder_ = std::make_unique<CopyFinder>(evidence);
-      find_pairs(evidence, iteration);
-    }
+    if (iteration == evidence.iterations().front()) find_pairs(evidence, iteration);
     for (const auto& [key, shards] : evidence.parameter_shards(iteration)) {
-      const Copies copies = finder_->of(key, shards);
+      const Copies copies = evidence.copies().of(key, shards);
       for (const CopySet& set : copies.sets) {
         const bool two = std::any_of(set.begin(), set.end(), [&](const Shard& shard) {
           return raw_name_of(*shard.record) != raw_name_of(*set.front().record);
@@ -130,7 +127,6 @@ class Tied final : public Check {
     both(one->second.after, other->second.after);
   }
 
-  std::unique_ptr<CopyFinder> finder_;
   std::vector<Pair> pairs_;
 };
 

@@ -39,8 +39,7 @@ std::uint64_t count_unrounded(const std::vector<Part>& parts) {
 class Update final : public Check {
  public:
   void look_at(const Evidence& evidence, std::int64_t iteration, Outcome& outcome) override {
-    if (!finder_) finder_ = std::make_unique<CopyFinder>(evidence);
-    const GradientSums sums(evidence, *finder_, iteration);
+    const GradientSums sums(evidence, evidence.copies(), iteration);
     for (const auto& [rank, where] : evidence.places()) {
       const RankInfo* info = evidence.rank(rank);
       if (info == nullptr || evidence.trace().segment(rank, iteration) == nullptr) continue;
@@ -117,8 +116,6 @@ class Update final : public Check {
       outcome.report(std::move(violation));
     }
   }
-
-  std::unique_ptr<CopyFinder> finder_;
 };
 
 }  // namespace

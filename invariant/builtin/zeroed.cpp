@@ -116,7 +116,6 @@ Explained explain(const Sums& gradient, const Sums& fresh, const Sums& old) {
 class Zeroed final : public Check {
  public:
   void look_at(const Evidence& evidence, std::int64_t iteration, Outcome& outcome) override {
-    if (!finder_) finder_ = std::make_unique<CopyFinder>(evidence);
     bool pairs = false;
     for (const auto& [rank, where] : evidence.places()) {
       if (evidence.parameters(rank, iteration - 1).empty()) continue;
@@ -205,7 +204,7 @@ class Zeroed final : public Check {
         ++outcome.unchecked["biases beyond the first " + std::to_string(kModules)];
         continue;
       }
-      const Copies copies = finder_->of(key, shards);
+      const Copies copies = evidence.copies().of(key, shards);
       for (const CopySet& set : copies.sets) {
         if (look_at_bias(evidence, iteration, key.module, set, outcome)) ++modules;
       }
@@ -246,7 +245,6 @@ class Zeroed final : public Check {
     return true;
   }
 
-  std::unique_ptr<CopyFinder> finder_;
   bool seen_pair_ = false;
 };
 
