@@ -26,7 +26,8 @@ class Models:
         self._folder = os.path.dirname(os.path.abspath(torch.__file__))
         self._made: List[Any] = []  # weak references to modules
         self._most = 1024  # of them before the dead ones are dropped
-        self._fresh = False  # some were made since the models were looked for
+        self.fresh = False  # some were made since the models were looked for
+        self.changes = 0  # how often they were
         self._names: Dict[int, Tuple[Any, str]] = {}  # models, by id
         self._taken: Set[str] = set()
         self._parameters: Dict[int, Tuple[Any, str]] = {}
@@ -38,7 +39,7 @@ class Models:
             self._made = [reference for reference in self._made if reference() is not None]
             self._most = 2 * len(self._made) + 1024
         self._made.append(weakref.ref(module))
-        self._fresh = True
+        self.fresh = True
 
     def is_part(self, module: Any) -> bool:
         return module in self._parts
@@ -51,7 +52,7 @@ class Models:
         return found[1] if found is not None and found[0]() is parameter else None
 
     def parameters(self) -> Iterator[Tuple[Any, str]]:
-        if self._fresh:
+        if self.fresh:
             self.refresh()
         for reference, name in list(self._parameters.values()):
             parameter = reference()
@@ -72,7 +73,8 @@ class Models:
     # ---- looking for models ----
 
     def refresh(self) -> None:
-        self._fresh = False
+        self.fresh = False
+        self.changes += 1
         made = [module for module in (reference() for reference in self._made)
                 if module is not None]
         self._made = [weakref.ref(module) for module in made]

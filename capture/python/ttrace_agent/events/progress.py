@@ -29,11 +29,10 @@ class Progress:
         self.roots: Callable[[], List[Any]] = list  # the models, as Mesh wants them
         self.active = False  # something was trained or evaluated
         self._stepped = True  # the next iteration may begin
-        self._groups = 0  # how many process groups there were when the mesh was looked at
         self.meta: Dict[str, Any] = {"step": 0, "stage": INIT}
-        self._stream.meta(self.meta)
 
-    def after_fork(self) -> None:
+    def start(self) -> None:
+        """Also in a forked child, which writes a file of its own."""
         self.active = False
         self._stream.meta(self.meta)
 

@@ -59,6 +59,7 @@ class Recording:
                       wanted is None or wanted.states)
 
     def install(self) -> None:
+        self._progress.start()
         # It keeps the constructors in a table, by identity, from its first use on.
         importlib.import_module("torch.utils._device")._device_constructors()
         _keep_torchscript(self._torch)
@@ -176,7 +177,7 @@ class Recording:
         self._values.after_fork()
         if self._states is not None:
             self._states.after_fork()
-        self._progress.after_fork()
+        self._progress.start()
 
 
 def _write_rank_file(folder: str, described: Any) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Callable, Dict, NamedTuple, Optional
 from . import wrappers
 from .models import Models
 from .progress import Progress
-from .states import States, parameters_of
+from .states import IF_NEW, SURELY, States, parameters_of
 from .stream import Stream
 
 Act = Callable[[Any, Any, Any], Any]  # rows, arguments, keyword arguments
@@ -167,11 +167,11 @@ class Specials:
 
     def _after_backward(self, rows: Any, args: Any, kwargs: Any, known: Any) -> None:
         if self._states is not None:
-            self._states.gradients(rows, "torch.autograd.backward", surely=True)
+            self._states.gradients(rows, "torch.autograd.backward", SURELY)
 
     def _gradients_after(self, name: str) -> After:
         def after(rows: Any, args: Any, kwargs: Any, known: Any) -> None:
-            self._states.gradients(rows, name, surely=False)  # type: ignore[union-attr]
+            self._states.gradients(rows, name, IF_NEW)  # type: ignore[union-attr]
 
         return after
 
@@ -192,7 +192,7 @@ class Specials:
     def _after_update(self, name: str) -> After:
         def after(rows: Any, args: Any, kwargs: Any, known: Any) -> None:
             tensors = args[0] if args else kwargs.get("params", [])
-            self._states.look(rows, tensors, name, surely=True)  # type: ignore[union-attr]
+            self._states.look(rows, tensors, name, SURELY)  # type: ignore[union-attr]
 
         return after
 

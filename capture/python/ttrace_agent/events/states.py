@@ -10,67 +10,51 @@ for what has changed, and after each step for every parameter of the optimizer.
 
 from __future__ import annotations
 
-import functools
 import math
 import time
 import weakref
-from typing import Any, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Tuple
 
 from .hashing import Hasher
 from .models import Models
 from .stream import STATE, STATE_VALUES, Stream
 from .values import Values
 
-HAS_DATA, HAS_GRAD, GRAD_UNKNOWN, UNSEEN = 1, 2, 4, 8
+HAS_DATA, HAS_GRAD, GRAD_UNKNOWN = 1, 2, 4
+UNSEEN = 8  # never in a file
+NO, IF_NEW, SURELY = range(3)  # whether to hash
 
 
 class Variable:
     """A parameter or a tensor of an optimizer's state, and what was last seen of it."""
 
-    __slots__ = ("ref", "code", "seen_data", "seen_grad", "data", "grad", "flags", "time")
+    __slots__ = ("ref", "code", "version", "address", "grad_version", "grad_id", "data", "grad",
+                 "flags", "looked", "metas")
 
     def __init__(self, tensor: Any, code: int):
         self.ref = weakref.ref(tensor)
         self.code = code  # of its rows
-        self.seen_data: Any = None
-        self.seen_grad: Any = None
-        self.data: Optional[int] = None
-        self.grad: Optional[int] = None
+        self.version = self.address = self.grad_version = self.grad_id = -1
+        self.data = self.grad = 0  # hashes
         self.flags = UNSEEN
-        self.time = 0  # ns, of the last look
+        self.looked = 0  # ns
+        self.metas: Dict[Any, int] = {}  # descriptions of what it is beside its values
 
-    def new_data(self, tensor: Any, surely: bool) -> bool:
-        seen = _seen(tensor)
-        if seen == self.seen_data and not surely:
-            return False
-        self.seen_data = seen
-        return True
-
-    def new_grad(self, gradient: Any, surely: bool) -> bool:
-        if gradient is None:
-            self.flags &= ~(HAS_GRAD | GRAD_UNKNOWN | UNSEEN)
-            self.seen_grad = self.grad = None
-            return False
-        self.flags |= HAS_GRAD
-        seen = _seen(gradient)
-        if seen == self.seen_grad and not surely:
-            return False
-        self.seen_grad = seen
-        return True
-
-    def hashed(self, is_data: bool, value: Optional[int]) -> None:
-        if is_data:
-            self.data = value
-            self.flags = self.flags & ~(HAS_DATA | UNSEEN) | (0 if value is None else HAS_DATA)
-        else:
-            self.grad = value
-            self.flags = self.flags & ~GRAD_UNKNOWN | (GRAD_UNKNOWN if value is None else 0)
+    def meta(self, tensor: Any, values: Values) -> int:
+        key = (self.flags, tensor.requires_grad, self.address)
+        number = self.metas.get(key)
+        if number is None:
+            if len(self.metas) > 64:
+                self.metas.clear()
+            number = self.metas[key] = values.state(tensor)
+        return number
 
 
 class States:
     def __init__(self, torch: Any, stream: Stream, values: Values, models: Models, hasher: Hasher,
                  want_data: bool = True, want_grad: bool = True, want_states: bool = True):
         self._tensor = torch.Tensor
+        self._plain = (torch.nn.Parameter, torch.Tensor)  # types whose memory can be asked for
         self._stream = stream
         self._values = values
         self._models = models
@@ -78,28 +62,30 @@ class States:
         self._want_data, self._want_grad, self._want_states = want_data, want_grad, want_states
         self._variables: Dict[int, Variable] = {}
         self._optimizers: Dict[int, Tuple[Any, str]] = {}
+        self._of_models: List[Variable] = []
+        self._models_seen = -1
 
     def after_fork(self) -> None:
         self._variables = {}
+        self._models_seen = -1
 
     # ---- who is who ----
 
-    def _variable(self, tensor: Any, name: Any) -> Variable:
-        """`name`: a text, or a function that makes it."""
+    def _find(self, tensor: Any, name: Callable[..., str], *rest: Any) -> Variable:
+        """`name(tensor, *rest)` is what it is called when it is new."""
         known = self._variables.get(id(tensor))
         if known is not None and known.ref() is tensor:
             return known
-        text = name if isinstance(name, str) else name(tensor)
-        variable = Variable(tensor, self._stream.text(text) << 3 | STATE)
-        self._variables[id(tensor)] = variable
+        code = self._stream.text(name(tensor, *rest)) << 3 | STATE
+        variable = self._variables[id(tensor)] = Variable(tensor, code)
         return variable
-
-    def _parameter(self, tensor: Any) -> Variable:
-        return self._variable(tensor, self._parameter_name)
 
     def _parameter_name(self, tensor: Any) -> str:
         """One that is in no module is numbered."""
         return self._models.name_of(tensor) or self._models.unique("parameter")
+
+    def _state_name(self, tensor: Any, parameter: Any, slot: str, owner: str) -> str:
+        return f"{owner}.{self._models.name_of(parameter) or 'parameter'}.{slot}"
 
     def _optimizer_name(self, optimizer: Any) -> str:
         known = self._optimizers.get(id(optimizer))
@@ -109,9 +95,6 @@ class States:
         self._optimizers[id(optimizer)] = (weakref.ref(optimizer), name)
         return name
 
-    def _state_name(self, owner: str, parameter: Any, slot: str, tensor: Any) -> str:
-        return f"{owner}.{self._models.name_of(parameter) or 'parameter'}.{slot}"
-
     # ---- the moments ----
 
     def made(self, rows: List[int], optimizer: Any) -> None:
@@ -119,72 +102,93 @@ class States:
         self._optimizer_name(optimizer)
         self.look(rows, parameters_of(optimizer), "torch.optim.optimizer.Optimizer.__init__")
 
-    def gradients(self, rows: List[int], where: str, surely: bool) -> None:
-        """Of all models. `surely`: whatever their versions say."""
-        if self._want_grad:
-            self.look(rows, [parameter for parameter, _ in self._models.parameters()
-                             if parameter.requires_grad], where, data=False, surely=surely)
-
-    def stepped(self, rows: List[int], optimizer: Any, where: str, seen: float) -> None:
-        """After a step. What was looked at after the time `seen` counts as known."""
-        parameters = parameters_of(optimizer)
-        self.look(rows, parameters, where, surely=True, always=True, seen=seen)
-        if self._want_states:
-            self._look_at_states(rows, optimizer, parameters, where)
-
-    def _look_at_states(self, rows: List[int], optimizer: Any, parameters: List[Any],
-                        where: str) -> None:
-        owner = self._optimizer_name(optimizer)
+    def gradients(self, rows: List[int], where: str, hash_grad: int) -> None:
+        """Of all models."""
+        if not self._want_grad:
+            return
+        if self._models_seen != self._models.changes or self._models.fresh:
+            self._of_models = [self._find(parameter, self._parameter_name)
+                               for parameter, _ in self._models.parameters()]
+            self._models_seen = self._models.changes
         found = []
-        for parameter in parameters:
-            for slot, value in (optimizer.state.get(parameter) or {}).items():
-                if isinstance(value, self._tensor) and slot != "step":
-                    name = functools.partial(self._state_name, owner, parameter, slot)
-                    found.append((self._variable(value, name), value))
-        self._look(rows, found, where, True, False, True, True, math.inf)
+        for variable in self._of_models:
+            tensor = variable.ref()
+            if tensor is not None and tensor.requires_grad:
+                found.append((variable, tensor))
+        self._look(rows, found, where, NO, hash_grad)
+
+    def stepped(self, rows: List[int], optimizer: Any, where: str, since: int) -> None:
+        """After a step. What was looked at after `since` is hashed again only if it is new."""
+        parameters = parameters_of(optimizer)
+        self.look(rows, parameters, where, SURELY, always=True, since=since)
+        if self._want_states:
+            owner, find, name = self._optimizer_name(optimizer), self._find, self._state_name
+            found = [(find(value, name, parameter, slot, owner), value)
+                     for parameter in parameters
+                     for slot, value in (optimizer.state.get(parameter) or {}).items()
+                     if slot != "step" and isinstance(value, self._tensor)]
+            self._look(rows, found, where, SURELY, NO, always=True)
 
     # ---- looking ----
 
-    def look(self, rows: List[int], tensors: Iterable[Any], where: str, data: bool = True,
-             surely: bool = False, always: bool = False, seen: float = math.inf) -> None:
-        """Hashes what may have changed and writes rows of what has; `always`: of everything.
+    def look(self, rows: List[int], tensors: Iterable[Any], where: str, hash_data: int = IF_NEW,
+             always: bool = False, since: float = math.inf) -> None:
+        """Writes rows of the parameters that have changed; `always`: of all of them."""
+        find, name = self._find, self._parameter_name
+        self._look(rows, [(find(tensor, name), tensor) for tensor in tensors], where,
+                   hash_data if self._want_data else NO, IF_NEW if self._want_grad else NO,
+                   always, since)
 
-        `surely`: whatever versions say, but for what was looked at after the time `seen`.
-        """
-        self._look(rows, [(self._parameter(tensor), tensor) for tensor in tensors], where,
-                   data and self._want_data, self._want_grad, surely, always, seen)
+    def _look(self, rows: List[int], pairs: List[Tuple[Variable, Any]], where: str, hash_data: int,
+              hash_grad: int, always: bool = False, since: float = math.inf) -> None:
+        now, plain = time.monotonic_ns(), self._plain
+        before: List[Any] = []
+        tensors: List[Any] = []
+        homes: List[Any] = []
+        for variable, tensor in pairs:
+            flags = variable.flags
+            before.append((variable.data, variable.grad, flags))
+            if hash_data or (flags & UNSEEN and self._want_data):
+                version = tensor._version
+                address = tensor.data_ptr() if type(tensor) in plain else id(tensor)
+                if (version != variable.version or address != variable.address
+                        or (hash_data == SURELY and variable.looked <= since)):
+                    variable.version, variable.address = version, address
+                    tensors.append(tensor)
+                    homes.append((variable, True))
+            if hash_grad:
+                gradient = tensor.grad
+                if gradient is None:
+                    variable.flags = flags & HAS_DATA
+                    variable.grad, variable.grad_id = 0, -1
+                else:
+                    version = gradient._version
+                    if (version != variable.grad_version or id(gradient) != variable.grad_id
+                            or hash_grad == SURELY):
+                        variable.grad_version, variable.grad_id = version, id(gradient)
+                        tensors.append(gradient)
+                        homes.append((variable, False))
+            variable.looked = now
+        if tensors:
+            self._hash(tensors, homes)
+        place, values = self._stream.text(where), self._values
+        for (variable, tensor), old in zip(pairs, before):
+            data, grad, flags = variable.data, variable.grad, variable.flags
+            if always or (data, grad, flags) != old:
+                rows.extend((variable.code, now, variable.meta(tensor, values), place,
+                             STATE_VALUES, data, grad, flags & ~UNSEEN))
 
-    def _look(self, rows: List[int], looked: List[Tuple[Variable, Any]], where: str, data: bool,
-              grad: bool, surely: bool, always: bool, seen: float) -> None:
-        now = time.monotonic_ns()
-        before = [(variable.data, variable.grad, variable.flags) for variable, _ in looked]
-        jobs: List[Tuple[Variable, bool, Any]] = []
-        for variable, tensor in looked:
-            sure = surely and variable.time <= seen
-            if (data or variable.seen_data is None) and variable.new_data(tensor, sure):
-                jobs.append((variable, True, tensor))
-            if grad and variable.new_grad(tensor.grad, surely and not data):
-                jobs.append((variable, False, tensor.grad))
-            variable.time = now
-        if jobs:
-            hashes = self._hasher.hashes([tensor for _, _, tensor in jobs])
-            for (variable, is_data, _), value in zip(jobs, hashes):
-                variable.hashed(is_data, value)
-        place = self._stream.text(where)
-        describe = self._values.state
-        for (variable, tensor), old in zip(looked, before):
-            if always or (variable.data, variable.grad, variable.flags) != old:
-                rows.extend((variable.code, now, describe(tensor), place, STATE_VALUES,
-                             variable.data or 0, variable.grad or 0, variable.flags))
+    def _hash(self, tensors: List[Any], homes: List[Any]) -> None:
+        for (variable, is_data), value in zip(homes, self._hasher.hashes(tensors)):
+            if is_data:
+                variable.data = value or 0
+                variable.flags = (variable.flags & ~(HAS_DATA | UNSEEN)
+                                  | (0 if value is None else HAS_DATA))
+            else:
+                variable.grad = value or 0
+                variable.flags = (variable.flags & ~(GRAD_UNKNOWN | UNSEEN) | HAS_GRAD
+                                  | (GRAD_UNKNOWN if value is None else 0))
 
 
 def parameters_of(optimizer: Any) -> List[Any]:
     return [tensor for group in optimizer.param_groups for tensor in group["params"]]
-
-
-def _seen(tensor: Any) -> Any:
-    """Changes with every change that torch counts; never equal where it does not count."""
-    try:
-        return tensor.data_ptr(), tensor._version
-    except (RuntimeError, NotImplementedError):
-        return object()

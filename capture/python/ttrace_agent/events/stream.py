@@ -47,14 +47,14 @@ class Stream:
         self._lock = threading.RLock()
         self._file: Optional[int] = None
         self._closed = False
-        self._backlog = bytearray()  # blocks from before the file was open
+        self._blocks = bytearray()  # to be written; they wait until the file is open
         self._pending = bytearray()  # definitions
         self._defined = 0
         self._first = 0  # number of the first that is pending
         self._numbers: Dict[str, int] = {}  # of texts
         self._threads: List[Tuple[int, List[int]]] = []
         self.functions: List[Tuple[str, bool]] = []
-        self._known: set = set()  # functions that the file knows
+        self._known: set = set()  # first integers of rows whose functions the file knows
         self.local = Local(self)
 
     def adopt(self, rows: List[int]) -> None:
@@ -87,29 +87,64 @@ class Stream:
     def meta(self, members: Dict[str, Any]) -> None:
         """Holds for what is recorded from here on, by any thread."""
         with self._lock:
-            self.flush()
+            self._cut()
             self._block(META, 0, encoding.plain(members))
+            self._write(False)
 
     def flush(self, last: bool = False) -> None:
         with self._lock:
-            cut = []
-            for thread, rows in self._threads:
-                count = len(rows)
-                if count:
-                    cut.append((thread, array.array("q", rows[:count])))
-                    del rows[:count]
-            if self._closed:
-                return
-            # After the cut: whoever appended a row had defined all that it refers to.
-            if self._pending:
-                self._block(DEFINITIONS, self._first, bytes(self._pending))
-                self._pending.clear()
-                self._first = self._defined
-            for thread, rows in cut:
-                self._introduce(rows)
-                self._block(ROWS, thread, rows.tobytes())
-            if self._file is None and (self._backlog or last):
+            self._cut()
+            self._write(last)
+
+    def _cut(self) -> None:
+        """Rows to blocks."""
+        cut = []
+        for thread, rows in self._threads:
+            count = len(rows)
+            if count:
+                cut.append((thread, array.array("q", rows[:count])))
+                del rows[:count]
+        # After the cut: whoever appended a row had defined all that it refers to.
+        if self._pending:
+            self._block(DEFINITIONS, self._first, bytes(self._pending))
+            self._pending.clear()
+            self._first = self._defined
+        for thread, rows in cut:
+            codes = set(rows[::4])
+            if not codes <= self._known:
+                self._introduce(codes)
+            self._block(ROWS, thread, rows.tobytes())
+
+    def _introduce(self, codes: set) -> None:
+        new = {code >> 3 for code in codes - self._known if code & 7 <= EXCEPTION}
+        self._known |= codes
+        self._block(FUNCTIONS, 0, b"".join(
+            encoding.plain([number, *self.functions[number]]) for number in sorted(new)))
+
+    def _block(self, kind: int, thread: int, data: bytes) -> None:
+        self._blocks += _BLOCK.pack(_MAGIC, kind, len(data), zlib.crc32(data), thread)
+        self._blocks += data
+
+    def _write(self, last: bool) -> None:
+        """Whole blocks, so that whoever reads meanwhile has all but the last one."""
+        if self._closed:
+            self._blocks.clear()
+        elif self._file is None:
+            if self._blocks or last:
                 self._open(last)
+        else:
+            self._put(self._blocks)
+            self._blocks = bytearray()
+
+    def _put(self, data: Any) -> None:
+        try:
+            written = os.write(self._file, data)  # type: ignore[arg-type]
+            while written < len(data):
+                data = bytes(data[written:])
+                written = os.write(self._file, data)  # type: ignore[arg-type]
+        except OSError as error:  # a full disk
+            self._closed = True
+            os.write(2, f"ttrace: recording of events ends here: {error}\n".encode())
 
     def close(self) -> None:
         with self._lock:
@@ -119,46 +154,23 @@ class Stream:
                 os.close(self._file)
                 self._file = None
 
-    def _introduce(self, rows: "array.array[int]") -> None:
-        new = {code >> 3 for code in set(rows[::4]) if code & 7 <= EXCEPTION} - self._known
-        if new:
-            self._known |= new
-            self._block(FUNCTIONS, 0, b"".join(
-                encoding.plain([number, *self.functions[number]]) for number in sorted(new)))
-
-    def _block(self, kind: int, thread: int, data: bytes) -> None:
-        """One write, so that other processes see a block wholly or not at all."""
-        block = _BLOCK.pack(_MAGIC, kind, len(data), zlib.crc32(data), thread) + data
-        if self._file is None:
-            self._backlog += block
-            return
-        view = memoryview(block)
-        try:
-            while view:
-                view = view[os.write(self._file, view):]
-        except OSError as error:  # a full disk
-            self._closed = True
-            os.write(2, f"ttrace: recording of events ends here: {error}\n".encode())
-
     def _open(self, last: bool) -> None:
-        opened = self._open_file(last or len(self._backlog) > BACKLOG)
+        last = last or len(self._blocks) > BACKLOG
+        opened = self._open_file(last)
         if opened is None:
             self._closed = last
             return
         self._file, described = opened
-        blocks = bytes(self._backlog)
-        self._backlog.clear()
-        os.write(self._file, HEADER)
+        waiting, self._blocks = self._blocks, bytearray(HEADER)
         self._block(PROCESS, 0, encoding.plain(described))
-        view = memoryview(blocks)
-        while view:
-            view = view[os.write(self._file, view):]
+        self._put(self._blocks + waiting)
+        self._blocks = bytearray()
 
     def after_fork(self) -> None:
         """In the child: what is in memory is the parent's, and so is the file."""
         self._lock = threading.RLock()
         self._file = None
-        self._backlog.clear()
+        self._blocks = bytearray()
         self._pending.clear()
         self._defined = self._first = 0
         self._numbers = {}

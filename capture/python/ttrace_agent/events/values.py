@@ -22,6 +22,7 @@ LONGEST_TEXT = 4096
 DEPTH = 4
 
 _PLAIN = frozenset({str, int, float, bool, type(None)})
+_CONTAINERS = (list, tuple, dict)
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, type)
 _KINDS = {"float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16",
           "int64": "Long", "int32": "Int", "int16": "Short", "int8": "Char", "uint8": "Byte",
@@ -130,7 +131,7 @@ class Values:
         if isinstance(value, self._torch.device):
             members = [("index", encoding.plain(value.index)), ("type", encoding.string(value.type))]
             return encoding.mapping([("torch.device", encoding.mapping(members))])
-        if isinstance(value, (list, tuple, dict)):
+        if isinstance(value, _CONTAINERS):
             return self._container(value)
         if isinstance(value, _FUNCTIONS):
             return encoding.mapping([(name_of(value), encoding.mapping([]))])
@@ -193,14 +194,19 @@ class Values:
 
 
 def _fits(value: Any, depth: int) -> bool:
-    """Whether JSON can hold it, and it is small."""
-    if isinstance(value, (list, tuple)):
-        return len(value) <= LONGEST and depth < DEPTH and all(
-            _fits(member, depth + 1) for member in value)
+    """Whether a list, tuple or dict is small and JSON can hold it."""
+    if len(value) > LONGEST or depth == DEPTH:
+        return False
     if isinstance(value, dict):
-        return len(value) <= LONGEST and depth < DEPTH and all(
-            type(name) in _PLAIN and _fits(member, depth + 1) for name, member in value.items())
-    return type(value) in _PLAIN
+        if not _PLAIN.issuperset(map(type, value)):
+            return False
+        value = value.values()
+    kinds = set(map(type, value)) - _PLAIN
+    if not kinds:
+        return True
+    if not all(issubclass(kind, _CONTAINERS) for kind in kinds):
+        return False
+    return all(_fits(member, depth + 1) for member in value if type(member) not in _PLAIN)
 
 
 class _Keyers(dict):
@@ -271,8 +277,9 @@ def _of_sequence(kind: type, keyers: _Keyers) -> Keyer:
     def key(value: Any) -> Any:
         if not value:
             return (kind, 0)
-        if plain(map(type, value)):
-            return (kind, *value, *map(type, value)) if len(value) <= limit else (kind, 1)
+        types_of = tuple(map(type, value))
+        if plain(types_of):
+            return (kind, *value, *types_of) if len(value) <= limit else (kind, 1)
         if not _fits(value, 0):
             return (kind, 1)
         return (kind, 2, *[keyers[type(member)](member) for member in value])
@@ -285,9 +292,14 @@ def _of_dict(keyers: _Keyers, kind: type = dict) -> Keyer:
         if len(value) > LONGEST:
             return (kind, 1)
         fits = _fits(value, 0)
-        return (kind, fits, *[(type(name), name, keyers[type(member)](member))
-                              for name, member in value.items()
-                              if type(name) in _PLAIN and (fits or type(member) in _PLAIN)])
+        parts: List[Any] = [kind, fits]
+        for name, member in value.items():
+            of = type(member)
+            if of in _PLAIN:
+                parts += (type(name), name, of, member) if type(name) in _PLAIN else ()
+            elif fits:
+                parts += (type(name), name, keyers[of](member))
+        return tuple(parts)
 
     return key
 
@@ -297,11 +309,22 @@ def _of_function(value: Any) -> Any:
 
 
 def _of_object(kind: type, plain: Any) -> Keyer:
+    public: Dict[Any, List[str]] = {}  # by all names that an object has
+
     def key(value: Any) -> Any:
+        members = value.__dict__
+        every = tuple(members)
+        names = public.get(every)
+        if names is None:
+            if len(public) > 64:
+                public.clear()
+            names = public[every] = [name for name in every if not name.startswith("_")]
         parts: List[Any] = [kind]
-        for name, member in value.__dict__.items():
-            if name[0] != "_" and type(member) in plain:
-                parts += (name, type(member), member)
+        for name in names:
+            member = members[name]
+            of = type(member)
+            if of in plain:
+                parts += (name, of, member)
         return tuple(parts)
 
     return key

@@ -78,10 +78,9 @@ def _full(function: Any, stream: Stream, values: Values, number: int, bound: boo
 
     def recorded(*args: Any, **kwargs: Any) -> Any:
         rows = local.rows
-        if rows is None:
+        if rows is None or (bound and not args):
             return function(*args, **kwargs)
-        rows.extend((pre, now(), describe(args, kwargs),
-                     identity(args[0]) if bound and args else 0))
+        rows.extend((pre, now(), describe(args, kwargs), identity(args[0]) if bound else 0))
         try:
             result = function(*args, **kwargs)
         except error_base as error:
@@ -103,9 +102,9 @@ def _bare(function: Any, stream: Stream, values: Values, number: int, bound: boo
 
     def recorded(*args: Any, **kwargs: Any) -> Any:
         rows = local.rows
-        if rows is None:
+        if rows is None or (bound and not args):
             return function(*args, **kwargs)
-        rows.extend((pre, now(), nothing, identity(args[0]) if bound and args else 0))
+        rows.extend((pre, now(), nothing, identity(args[0]) if bound else 0))
         try:
             result = function(*args, **kwargs)
         except error_base as error:
