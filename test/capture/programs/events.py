@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""events.py CASE [OUT]: small programs whose calls and changes are known.
+
+What was computed goes to OUT with torch.save, as an independent truth.
+"""
+import os
+import signal
+import sys
+import threading
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+STEPS = 4
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc1 = nn.Linear(8, 16)
+        self.drop = nn.Dropout(0.2)
+        self.fc2 = nn.Linear(16, 4)
+
+    def forward(self, x):
+        return self.fc2(self.drop(F.relu(self.fc1(x))))
+
+
+def batches(steps):
+    g = torch.Generator().manual_seed(1)
+    for _ in range(steps):
+        yield torch.randn(8, 8, generator=g), torch.randint(0, 4, (8,), generator=g)
+
+
+def train(out, kind="sgd", steps=STEPS):
+    """With momentum: a tracker that replaces the optimizer's lists trains without it."""
+    torch.manual_seed(0)
+    model = Net()
+    model.train()
+    optimizer = (torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9) if kind == "sgd"
+                 else torch.optim.Adam(model.parameters(), lr=0.01))
+    record = []
+    for data, target in batches(steps):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(data), target)
+        loss.backward()
+        gradients = {name: p.grad.clone() for name, p in model.named_parameters()}
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        clipped = {name: p.grad.clone() for name, p in model.named_parameters()}
+        optimizer.step()
+        record.append({
+            "loss": loss.detach(), "gradients": gradients, "clipped": clipped,
+            "parameters": {name: p.detach().clone() for name, p in model.named_parameters()},
+            "states": {name: {slot: value.clone() for slot, value in optimizer.state[p].items()
+                              if torch.is_tensor(value)}
+                       for name, p in model.named_parameters()}})
+    torch.save(record, out)
+
+
+def adam(out):
+    train(out, "adam")
+
+
+def killed(out):
+    """In the middle of the fourth step."""
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        model(torch.ones(3, 4)).sum().backward()
+        if step == STEPS - 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        optimizer.step()
+
+
+def fails(out):
+    model = nn.Linear(4, 2)
+    try:
+        model(torch.ones(3, 5))
+    except RuntimeError as error:
+        torch.save(str(error), out)
+    try:
+        torch.optim.SGD(model.parameters(), lr=-1.0)
+    except ValueError:
+        pass
+    F.relu(torch.ones(2))
+    raise KeyError("the program's own end")
+
+
+def compiled(out):
+    torch.manual_seed(0)
+    model = Net()
+    fast = torch.compile(model, backend="aot_eager", fullgraph=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    losses = []
+    for data, target in batches(STEPS):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(fast(data), target)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    counters = sys.modules["torch._dynamo.utils"].counters
+    torch.save({"losses": losses, "breaks": dict(counters["graph_break"]),
+                "frames": dict(counters["frames"])}, out)
+
+
+def scripted(out):
+    torch.manual_seed(0)
+    model = torch.jit.script(Net().eval())
+    pool = torch.jit.script(lambda_free)
+    torch.save([model(torch.ones(2, 8)), pool(torch.ones(1, 1, 4, 4)), model.code], out)
+
+
+def lambda_free(x):
+    return F.max_pool2d(torch.sigmoid(x), 2)
+
+
+def imports(out):
+    """A module of torch whose import calls many functions of torch."""
+    F.relu(torch.ones(2))
+    import torch.distributions
+    torch.distributions.Normal(0.0, 1.0).log_prob(torch.zeros(1))
+    F.gelu(torch.ones(2))
+    torch.nn.functional.softmax(torch.ones(2), 0)
+
+
+def threads(out):
+    """Calls of several threads at once, each with an inner one."""
+    def run(number):
+        dropout = nn.Dropout(number / 10)
+        for _ in range(300):
+            dropout(torch.ones(number))
+    running = [threading.Thread(target=run, args=(number,)) for number in (1, 2, 3)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
+
+
+def exits(out):
+    F.relu(torch.ones(2))
+    F.softmax(torch.ones(2), 0)
+    sys.exit(7)
+
+
+def stages(out):
+    """Two models; one of them is evaluated between steps."""
+    netG, netD = nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 2), nn.ReLU(), nn.Linear(2, 1))
+    first = torch.optim.Adam(netG.parameters(), lr=0.1)
+    second = torch.optim.SGD(netD.parameters(), lr=0.1)
+    for _ in range(2):
+        netG.train()
+        first.zero_grad()
+        second.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = netD(netG(torch.ones(2, 4))).float().sum()
+        loss.backward()
+        first.step()
+        second.step()
+        netG.eval()
+        with torch.no_grad():
+            netG(torch.ones(2, 4))
+
+
+def ddp(out):
+    import torch.distributed as dist
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    model = Net()
+    parallel = nn.parallel.DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for step in range(3):
+        optimizer.zero_grad()
+        torch.manual_seed(10 * step + dist.get_rank())
+        loss = parallel(torch.randn(4, 8)).square().mean()
+        loss.backward()
+        optimizer.step()
+    torch.save({name: p.detach() for name, p in model.named_parameters()},
+               f"{out}.{dist.get_rank()}")
+    dist.destroy_process_group()
+
+
+def loaded(out):
+    """Worker processes that call torch, too."""
+    class Data(torch.utils.data.Dataset):
+        def __len__(self):
+            return 8
+
+        def __getitem__(self, index):
+            return F.relu(torch.full((4,), float(index)))
+
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for batch in torch.utils.data.DataLoader(Data(), batch_size=4, num_workers=1):
+        optimizer.zero_grad()
+        model(batch).sum().backward()
+        optimizer.step()
+
+
+def main():
+    globals()[sys.argv[1]](sys.argv[2] if len(sys.argv) > 2 else None)
+
+
+if __name__ == "__main__":
+    main()
