@@ -5,6 +5,7 @@
 #include <system_error>
 #include <utility>
 
+#include "invariant/trace_reader.hpp"
 #include "invariant/traincheck_reader.hpp"
 
 namespace ttrace::invariant {
@@ -18,20 +19,10 @@ bool is_blank(std::string_view line) {
 
 }  // namespace
 
-bool loses_tail(const std::string& file) { return file.ends_with("proxy_log.json"); }
-
-bool loses_tail(const Records& records, std::span<const Record> part) {
-  std::vector<bool> lossy;
-  for (const std::string& file : records.files) lossy.push_back(loses_tail(file));
-  for (const Record& record : part) {
-    if (record.file < lossy.size() && lossy[record.file]) return true;
-  }
-  return false;
-}
-
 Follower::Follower(std::filesystem::path trace, Values& values,
                    std::span<const Invariant> invariants, const Signatures* signatures)
     : trace_(std::move(trace)),
+      values_(values),
       checker_(values, invariants, signatures, false),
       reader_(values, {.keep_ids = false}) {}
 
@@ -88,8 +79,25 @@ void Follower::read_step(std::uint32_t number) {
   }
 }
 
-// What is there already is read side by side: always of the file that is furthest behind.
 bool Follower::poll() {
+  return events_reader_ || has_events(trace_) ? poll_events() : poll_lines();
+}
+
+// All that is whole by now: of a run that goes on that is little.
+bool Follower::poll_events() {
+  std::swap(events_.values, values_);
+  if (!events_reader_) events_reader_.emplace(trace_, events_);
+  const bool any = events_reader_->poll() > 0;
+  std::swap(events_.values, values_);
+  names_ = events_.files;
+  for (Record& record : events_.records) checker_.push(std::move(record));
+  events_.records.clear();
+  checker_.advance(INT64_MAX);
+  return any;
+}
+
+// What is there already is read side by side: always of the file that is furthest behind.
+bool Follower::poll_lines() {
   const std::uint64_t before = lines_;
   find_files();
   for (Source& source : sources_) source.more = true;
@@ -125,11 +133,12 @@ void Follower::finish() {
     source.damage.malformed = malformed;
     source.damage.partial_tail = true;
   }
+  if (events_reader_) events_reader_->report_damage();
   checker_.finish();
 }
 
 std::vector<Damage> Follower::damage() const {
-  std::vector<Damage> result;
+  std::vector<Damage> result = events_.damage;
   for (const Source& source : sources_) {
     const Damage& damage = source.damage;
     if (damage.duplicates + damage.malformed > 0 || damage.partial_tail) result.push_back(damage);

@@ -7,10 +7,12 @@
 #include <deque>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "invariant/checker.hpp"
+#include "invariant/events_reader.hpp"
 #include "invariant/line_file.hpp"
 #include "invariant/record_form.hpp"
 #include "invariant/traincheck_line.hpp"
@@ -49,21 +51,22 @@ class Follower {
     Damage damage;
   };
 
+  bool poll_lines();
+  bool poll_events();
   void find_files();
   void read_step(std::uint32_t number);
   void take(std::uint32_t number, std::string_view line, std::uint32_t at);
 
   std::filesystem::path trace_;
+  Values& values_;
   Checker checker_;
-  TraincheckLine reader_;
+  TraincheckLine reader_;  // of TrainCheck's files
   std::deque<Source> sources_;
   std::map<std::filesystem::path, std::uint32_t> numbers_;
   std::vector<std::string> names_;
   std::uint64_t lines_ = 0;
+  Records events_;  // of a trace of ours; between looks without a pool and without records
+  std::optional<EventsReader> events_reader_;
 };
-
-// Whether records come from TrainCheck's default tracker, which loses the last ones.
-[[nodiscard]] bool loses_tail(const std::string& file);
-[[nodiscard]] bool loses_tail(const Records& records, std::span<const Record> part);
 
 }  // namespace ttrace::invariant

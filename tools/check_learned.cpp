@@ -12,7 +12,7 @@
 #include "invariant/invariant_file.hpp"
 #include "invariant/report.hpp"
 #include "invariant/result_files.hpp"
-#include "invariant/traincheck_reader.hpp"
+#include "invariant/trace_reader.hpp"
 #include "tools/cli.hpp"
 #include "tools/event_files.hpp"
 
@@ -78,11 +78,9 @@ std::vector<invariant::Outcome> outcomes_of(const CheckResult& result,
 int check_whole(const CheckInvariantsOptions& options, invariant::Values& values,
                 const invariant::Signatures& signatures,
                 std::span<const invariant::Invariant> invariants) {
-  invariant::Records records =
-      invariant::read_traincheck(options.trace, values, {.keep_ids = false});
+  invariant::Records records = invariant::read_trace(options.trace, values);
   if (!options.quiet) note_unknown(signatures, values, records.records);
-  const invariant::TraceInput trace{records.records,
-                                    invariant::loses_tail(records, records.records)};
+  const invariant::TraceInput trace{records.records, invariant::loses_tail(records)};
   const CheckResult result = invariant::check(values, trace, invariants, &signatures);
   report(options, {&result, &values, records.files, records.damage, options.trace});
   if (!options.output.empty()) {

@@ -8,9 +8,9 @@
 
 #include "invariant/compat/infer.hpp"
 #include "invariant/compat/relation.hpp"
-#include "invariant/follow.hpp"
 #include "invariant/infer.hpp"
 #include "invariant/invariant_file.hpp"
+#include "invariant/trace_reader.hpp"
 #include "invariant/traincheck_reader.hpp"
 #include "libttrace/core/trouble.hpp"
 #include "tools/cli.hpp"
@@ -58,8 +58,8 @@ std::vector<invariant::Records> read_traces(const Options& options, invariant::V
   std::vector<invariant::Records> out;
   Progress progress("reading", options.traces.size(), options.quiet);
   for (const std::string& trace : options.traces) {
-    out.push_back(
-        invariant::read_traincheck(trace, values, {.keep_ids = options.traincheck_compat}));
+    out.push_back(options.traincheck_compat ? invariant::read_traincheck(trace, values)
+                                            : invariant::read_trace(trace, values));
     if (!options.quiet) note_damage(out.back().damage);
     progress.advance(1);
   }
@@ -89,7 +89,7 @@ int infer_invariants(const Options& options) {
       read_signatures(options.signatures, options.traces, values, options.quiet);
   std::vector<invariant::TraceInput> inputs;
   for (const auto& trace : traces) {
-    inputs.push_back({trace.records, invariant::loses_tail(trace, trace.records)});
+    inputs.push_back({trace.records, invariant::loses_tail(trace)});
   }
   const invariant::Inference found = invariant::infer(values, inputs, &signatures);
   if (found.invariants.empty()) report(options, 0, traces);  // before a file is written

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "invariant/trace_reader.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "invariant/events_reader.hpp"
+#include "invariant/traincheck_reader.hpp"
+
+namespace ttrace::invariant {
+
+bool has_events(const std::filesystem::path& trace) {
+  std::error_code error;
+  if (std::filesystem::is_directory(trace, error)) return !event_files(trace).empty();
+  return trace.extension() == ".bin";
+}
+
+Records read_trace(const std::filesystem::path& trace, Values& pool) {
+  if (!has_events(trace)) return read_traincheck(trace, pool, {.keep_ids = false});
+  Records records;
+  std::swap(records.values, pool);
+  EventsReader reader(trace, records);
+  reader.poll();
+  reader.report_damage();
+  std::swap(records.values, pool);
+  return records;
+}
+
+bool loses_tail(const std::string& file) { return file.ends_with("proxy_log.json"); }
+
+bool loses_tail(const Records& trace) {
+  return std::ranges::any_of(trace.records, [&trace](const Record& record) {
+    return record.file < trace.files.size() && loses_tail(trace.files[record.file]);
+  });
+}
+
+}  // namespace ttrace::invariant
