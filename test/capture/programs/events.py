@@ -3,6 +3,7 @@
 
 What was computed goes to OUT with torch.save, as an independent truth.
 """
+import importlib
 import os
 import signal
 import sys
@@ -87,9 +88,16 @@ def fails(out):
     raise KeyError("the program's own end")
 
 
+class Asking(Net):
+    def forward(self, x):
+        if torch.compiler.is_compiling() and torch.is_grad_enabled():
+            x = torch.relu(x) + torch.ones_like(x)
+        return super().forward(x)
+
+
 def compiled(out):
     torch.manual_seed(0)
-    model = Net()
+    model = Asking()
     fast = torch.compile(model, backend="aot_eager", fullgraph=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     losses = []
@@ -118,18 +126,23 @@ def lambda_free(x):
 def imports(out):
     """A module of torch whose import calls many functions of torch."""
     F.relu(torch.ones(2))
-    import torch.distributions
-    torch.distributions.Normal(0.0, 1.0).log_prob(torch.zeros(1))
+    distributions = importlib.import_module("torch.distributions")
+    distributions.Normal(0.0, 1.0).log_prob(torch.zeros(1))
     F.gelu(torch.ones(2))
     torch.nn.functional.softmax(torch.ones(2), 0)
 
 
 def threads(out):
     """Calls of several threads at once, each with an inner one."""
+    together = threading.Barrier(3)  # a thread that ends leaves its number to the next
+
     def run(number):
+        together.wait()
         dropout = nn.Dropout(number / 10)
         for _ in range(300):
             dropout(torch.ones(number))
+        together.wait()
+
     running = [threading.Thread(target=run, args=(number,)) for number in (1, 2, 3)]
     for thread in running:
         thread.start()

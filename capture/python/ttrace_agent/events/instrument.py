@@ -60,15 +60,16 @@ class Instrument:
         self._classes: Set[type] = set()
         self._wrappers: Dict[int, Any] = {}  # by id of the function, which the wrapper keeps alive
 
-    def torch_modules(self) -> None:
-        """All modules of torch that are loaded and have not been treated."""
+    def torch_modules(self, at_once: bool = False) -> None:
+        """All modules of torch that are loaded and have not been treated; `at_once`: torch, too,
+        whose import only has to return."""
         for name in [name for name in list(sys.modules) if name == "torch"
                      or name.startswith("torch.")]:
             if name in self._modules:
                 continue
             module = sys.modules[name]
             spec = getattr(module, "__spec__", None)
-            if spec is not None and getattr(spec, "_initializing", False):
+            if not at_once and spec is not None and getattr(spec, "_initializing", False):
                 continue  # another thread is importing it
             self._modules.add(name)
             if isinstance(module, types.ModuleType):

@@ -52,6 +52,12 @@ class Progress:
             places = self._places() if step <= STEPS_LOOKED_AT else {}
             self._set(step=step, **places)
 
+    def steps(self) -> None:
+        """An optimizer begins its step: another one may have ended its own just before."""
+        self.active = True
+        if self.meta["step"] == 0:
+            self.begins()
+
     def stepped(self) -> None:
         """An optimizer has updated its parameters."""
         self._stepped = True

@@ -63,10 +63,12 @@ class Recording:
         # It keeps the constructors in a table, by identity, from its first use on.
         importlib.import_module("torch.utils._device")._device_constructors()
         _keep_torchscript(self._torch)
-        self._instrument.torch_modules()
+        self._instrument.torch_modules(at_once=True)
         instrument.watch_imports(self._before_import, self._after_import)
         arming.after_import("torch.distributed.device_mesh", lambda module: dtensor.watch_meshes(
             module, self._mesh.device_meshes))
+        # A compiled model begins with a wrapper's frame, which is not to be compiled itself.
+        arming.after_import("torch._dynamo.trace_rules", lambda rules: rules.add(__package__))
         os.register_at_fork(after_in_child=self._after_fork)
         import multiprocessing.util  # children of multiprocessing never run atexit
 

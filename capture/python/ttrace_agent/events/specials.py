@@ -176,7 +176,7 @@ class Specials:
         return after
 
     def _before_step(self, rows: Any, args: Any, kwargs: Any) -> int:
-        self._progress.begins()
+        self._progress.steps()
         if self._states is not None:
             self._states.look(rows, parameters_of(args[0]), "before the step")
         return time.monotonic_ns()

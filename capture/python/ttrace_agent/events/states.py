@@ -99,7 +99,6 @@ class States:
 
     def made(self, rows: List[int], optimizer: Any) -> None:
         """An optimizer: its parameters as they are at the beginning."""
-        self._optimizer_name(optimizer)
         self.look(rows, parameters_of(optimizer), "torch.optim.optimizer.Optimizer.__init__")
 
     def gradients(self, rows: List[int], where: str, hash_grad: int) -> None:

@@ -9,6 +9,7 @@ through them (`_torchdynamo_inline`, `__prepare_scriptable__`), so compiled code
 from __future__ import annotations
 
 import functools
+import sys
 import time
 import types
 from typing import Any, Callable
@@ -17,6 +18,7 @@ from .stream import EXCEPTION, NOTHING, POST, PRE, ROWS_KEPT, Stream
 from .values import Values, name_of
 
 ORIGINAL = "_ttrace_original"
+_IN_TABLES = ("torch.compiler", "torch.distributed.distributed_c10d")
 
 
 def original(function: Any) -> Any:
@@ -35,9 +37,19 @@ def dress(wrapper: Any, function: Any) -> Any:
     functools.update_wrapper(wrapper, function)
     innermost = original(function)
     setattr(wrapper, ORIGINAL, innermost)
-    wrapper._torchdynamo_inline = innermost
+    if not _known_to_dynamo(innermost):
+        wrapper._torchdynamo_inline = innermost
     wrapper.__prepare_scriptable__ = lambda: innermost
     return wrapper
+
+
+def _known_to_dynamo(function: Any) -> bool:
+    """Whether Dynamo has tables of it by identity. They are filled when Dynamo is imported, later
+    than this as a rule, and so hold the wrapper: it is what must be met in the code, too."""
+    if "torch._dynamo" in sys.modules:
+        return False
+    module = getattr(function, "__module__", None) or ""
+    return isinstance(function, types.BuiltinFunctionType) or module.startswith(_IN_TABLES)
 
 
 def is_bound(function: Any) -> bool:
