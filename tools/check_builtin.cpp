@@ -40,25 +40,34 @@ void refuse_others(const Trace& trace, const std::string& path) {
   }
 }
 
-}  // namespace
-
-int check_builtin(const BuiltinOptions& options) {
-  if (options.json == "-" && options.junit == "-") {
-    throw Trouble("--junit", "-", "stdout is taken by --json -; give one of the two a FILE");
-  }
+builtin::CheckReport run(const BuiltinOptions& options) {
   const Trace trace = Trace::open(options.trace);
   refuse_others(trace, options.trace);
   const std::size_t steps = builtin::count_checks(options.checks) * trace.iterations().size();
-  builtin::CheckReport report;
-  {
-    Progress progress("checking", steps, options.quiet);
-    report = builtin::run_checks(trace, options.checks, [&progress] {
-      check_mapped_files();
-      progress.advance(1);
-    });
-  }
+  Progress progress("checking", steps, options.quiet);
+  builtin::CheckReport report = builtin::run_checks(trace, options.checks, [&progress] {
+    check_mapped_files();
+    progress.advance(1);
+  });
   check_mapped_files();  // before anything that was read is told
-  // Files first: a document on stdout cannot be taken back when writing a file fails.
+  return report;
+}
+
+// Whoever asked for a document gets one, whatever happens. What is then thrown is the first
+// trouble.
+void write_trouble(const std::string& message, const BuiltinOptions& options) {
+  try {
+    write_document(builtin::trouble_as_json(message, options.trace), options.json);
+    if (options.junit != "-" || options.json != "-") {
+      write_document(builtin::trouble_as_junit(message, options.trace), options.junit);
+    }
+  } catch (const Trouble&) {
+    // It is said on stderr all the same.
+  }
+}
+
+// Files first: a document on stdout cannot be taken back when writing a file fails.
+void write_report(const builtin::CheckReport& report, const BuiltinOptions& options) {
   const std::string json = options.json.empty() ? "" : builtin::as_json(report);
   const std::string junit = options.junit.empty() ? "" : builtin::as_junit(report);
   for (const bool to_stdout : {false, true}) {
@@ -69,6 +78,22 @@ int check_builtin(const BuiltinOptions& options) {
     const std::string text = builtin::as_text(report, options.top);
     std::fwrite(text.data(), 1, text.size(), stdout);
   }
+}
+
+}  // namespace
+
+int check_builtin(const BuiltinOptions& options) {
+  if (options.json == "-" && options.junit == "-") {
+    throw Trouble("--junit", "-", "stdout is taken by --json -; give one of the two a FILE");
+  }
+  builtin::CheckReport report;
+  try {
+    report = run(options);
+  } catch (const std::exception& error) {
+    write_trouble(error.what(), options);
+    throw;
+  }
+  write_report(report, options);
   switch (report.verdict()) {
     case builtin::Verdict::passed:
       return kSame;

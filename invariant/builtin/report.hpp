@@ -41,5 +41,8 @@ struct CheckReport {
 [[nodiscard]] std::string as_text(const CheckReport& report, std::size_t top);
 [[nodiscard]] std::string as_json(const CheckReport& report);   // docs/report.md
 [[nodiscard]] std::string as_junit(const CheckReport& report);  // docs/report.md
+// Where there is no report.
+[[nodiscard]] std::string trouble_as_json(const std::string& message, const std::string& trace);
+[[nodiscard]] std::string trouble_as_junit(const std::string& message, const std::string& trace);
 
 }  // namespace ttrace::builtin

@@ -90,4 +90,23 @@ std::string as_junit(const CheckReport& report) {
   return junit::print(suites, "ttrace-check");
 }
 
+std::string trouble_as_json(const std::string& message, const std::string& trace) {
+  Json json;
+  json["format"] = "ttrace-check";
+  json["version"] = 1;
+  json["verdict"] = "trouble";
+  json["trace"] = trace;
+  json["message"] = message;
+  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string trouble_as_junit(const std::string& message, const std::string& trace) {
+  junit::Suite suite;
+  suite.name = "check";
+  suite.properties = {{"trace", trace}};
+  suite.cases.push_back(
+      {"", "check", junit::Result::error, element("error", "trouble", message, message)});
+  return junit::print({suite}, "ttrace-check");
+}
+
 }  // namespace ttrace::builtin
