@@ -9,6 +9,7 @@
 
 #include "invariant/json_text.hpp"
 #include "invariant/line_names.hpp"
+#include "invariant/line_template.hpp"
 
 namespace ttrace::invariant {
 
@@ -24,9 +25,23 @@ constexpr int deepest = 64;
 // Whatever returns false here leaves the line to read_slowly, which decides.
 class TraincheckLine::Impl {
  public:
-  Impl(Values& values, const ReadOptions& options) : values_(values), form_(values, options) {}
+  Impl(Values& values, const ReadOptions& options)
+      : values_(values), form_(values, options), templates_(form_, values) {}
 
   bool read(const char* line, std::size_t size, Record& record) {
+    if (templates_.read({line, size}, record) && form_.complete(record)) return true;
+    if (!read_anew(line, size, record) && !read_slowly(line, size, record)) return false;
+    templates_.learn({line, size}, record);
+    return true;
+  }
+
+  bool read_slowly(const char* line, std::size_t size, Record& record) {
+    const std::optional<Value> value = parse_json({line, size}, values_);
+    return value && form_.read(*value, record);
+  }
+
+ private:
+  bool read_anew(const char* line, std::size_t size, Record& record) {
     record = {};
     fields_.clear();
     end_ = line + size;
@@ -44,12 +59,6 @@ class TraincheckLine::Impl {
     return form_.complete(record);
   }
 
-  bool read_slowly(const char* line, std::size_t size, Record& record) {
-    const std::optional<Value> value = parse_json({line, size}, values_);
-    return value && form_.read(*value, record);
-  }
-
- private:
   bool read_fields(ondemand::object& object, NameLevel& level, Record& record, bool& empty) {
     std::array<LineName*, 2>* expected = &level.first;
     for (auto entry : object) {
@@ -225,6 +234,7 @@ class TraincheckLine::Impl {
 
   Values& values_;
   RecordForm form_;
+  LineTemplates templates_;
   ondemand::parser parser_;
   NameLevel top_;
   NameLevel typed_;              // the names within typed values, wherever
@@ -241,7 +251,7 @@ TraincheckLine::TraincheckLine(Values& values, const ReadOptions& options)
 TraincheckLine::~TraincheckLine() = default;
 
 bool TraincheckLine::read(const char* line, std::size_t size, Record& record) {
-  return impl_->read(line, size, record) || impl_->read_slowly(line, size, record);
+  return impl_->read(line, size, record);
 }
 bool TraincheckLine::read_slowly(const char* line, std::size_t size, Record& record) {
   return impl_->read_slowly(line, size, record);
