@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One line of TrainCheck's files as a record, fast: lines resemble those before them, so each name
-// and each short text is first compared with the one that stood there last.
+// One line of TrainCheck's files as a record: by the template of a line before it; else by
+// simdjson; else, as with a bare NaN, by the parser of what Python reads.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +19,7 @@ class TraincheckLine {
   ~TraincheckLine();
   // False when the line is no record. Sets all of `record` but its file and line.
   [[nodiscard]] bool read(const char* line, std::size_t size, Record& record);
-  // The same, slower: through an object of the pool. For what the fast way does not know, which
-  // leaves it to this one, and for tests.
+  // The same by the last of the three ways alone; for tests.
   [[nodiscard]] bool read_slowly(const char* line, std::size_t size, Record& record);
 
  private:
