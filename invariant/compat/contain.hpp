@@ -16,7 +16,7 @@ void check_contain(Context& context, const Invariant& invariant, Outcome& outcom
 [[nodiscard]] std::string contain_text(const Values& values, const std::vector<Param>& params);
 
 // Whether a call within `call` is what `child` asks for; exceptions never are.
-[[nodiscard]] bool contains(Context& context, const Call& call, const Param& child);
+[[nodiscard]] bool contains(View& view, const Call& call, const Param& child);
 
 // Words that stand for many values of a variable: "above_zero". Joins many changes of one attribute
 // to one where that says more; nullopt when the values have no common word.

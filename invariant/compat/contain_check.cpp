@@ -22,36 +22,26 @@ Value stated_arguments(const Values& values, const Param& child) {
   return child.arguments;
 }
 
-bool matches(Context& context, const Call& call, const Param& child) {
+bool matches(Trace& trace, const Call& call, const Param& child) {
   if (call.function != child.api || !call.returned()) return false;
-  const Value arguments = stated_arguments(context.trace.values(), child);
+  const Value arguments = stated_arguments(trace.values(), child);
   if (arguments.kind != Kind::object) return true;
-  const Values& values = context.trace.values();
-  const std::vector<Member> have = context.trace.bound(context.trace.at(call.pre), false);
+  const Values& values = trace.values();
+  const std::vector<Member> have = trace.bound(trace.at(call.pre), false);
   return std::ranges::all_of(values.members(arguments), [&](const Member& want) {
     const auto found = std::ranges::find(have, want.name, &Member::name);
     return found != have.end() && values.equal(found->value, want.value);
   });
 }
 
-// Only the stages where it was found are searched in other traces.
-bool in_stages(const Context& context, const Call& call, const std::vector<Value>& stages) {
-  const Trace& trace = context.trace;
-  const Value here = trace.at(call.pre).field(trace.words.stage);
-  return stages.empty() || std::ranges::any_of(stages, [&](Value stage) {
-           return trace.values().equal(stage, here);
-         });
-}
-
 }  // namespace
 
-bool contains(Context& context, const Call& call, const Param& child) {
-  View& view = context.view;
+bool contains(View& view, const Call& call, const Param& child) {
   if (child.type == ParamType::api) {
-    return std::ranges::any_of(view.calls_in(call),
-                               [&](CallId id) { return matches(context, view.calls[id], child); });
+    return std::ranges::any_of(
+        view.calls_in(call), [&](CallId id) { return matches(view.trace, view.calls[id], child); });
   }
-  const Values& values = context.trace.values();
+  const Values& values = view.trace.values();
   return std::ranges::any_of(view.changes_in(call), [&](const Change* change) {
     const bool named = child.type != ParamType::variable_name || change->variable == child.variable;
     return named && change->type == child.variable_type && change->attribute == child.attribute &&
@@ -60,14 +50,21 @@ bool contains(Context& context, const Call& call, const Param& child) {
   });
 }
 
+// Only the stages where it was found are searched, each as a trace of its own.
 void collect_contain(Context& context, Hypothesis& hypothesis) {
-  const Function* parent = context.view.find(hypothesis.params[0].api);
-  if (parent != nullptr) {
+  const std::vector<View*>& views = context.by_stage();
+  const std::vector<Value>& stages = context.trace.stages;
+  const Values& values = context.trace.values();
+  for (std::size_t i = 0; i < views.size(); ++i) {
+    const auto here = [&](Value stage) { return values.equal(stage, stages[i]); };
+    if (!stages.empty() && std::ranges::none_of(hypothesis.stages, here)) continue;
+    const Function* parent = views[i]->find(hypothesis.params[0].api);
+    if (parent == nullptr) continue;
+    if (hypothesis.params[1].type != ParamType::api && !context.trace.tracked) continue;
     for (const CallId id : parent->calls) {
-      const Call& call = context.view.calls[id];
-      if (!in_stages(context, call, hypothesis.stages)) continue;
+      const Call& call = views[i]->calls[id];
       context.gatherer.add(context.view.example(call.pre),
-                           contains(context, call, hypothesis.params[1]));
+                           contains(*views[i], call, hypothesis.params[1]));
     }
   }
   context.gatherer.finish(hypothesis);
@@ -82,7 +79,7 @@ void check_contain(Context& context, const Invariant& invariant, Outcome& outcom
     const Call& call = context.view.calls[id];
     if (!applies.at(call.pre)) continue;
     trigger(outcome);
-    if (!contains(context, call, invariant.params[1])) violate(context, outcome, {call.pre});
+    if (!contains(context.view, call, invariant.params[1])) violate(context, outcome, {call.pre});
   }
 }
 

@@ -45,6 +45,7 @@ class Parent {
     for (std::uint32_t i = 0; i < function_.calls.size(); ++i) {
       const Call& call = view_.calls[function_.calls[i]];
       for (const Change* change : view_.changes_in(call)) {
+        if (!view_.trace.tracked) break;
         see(place_of({0, change->type, change->attribute, change->before, change->after}), i);
       }
       for (const CallId id : view_.calls_in(call)) {
@@ -241,23 +242,16 @@ class Inference {
   std::vector<Value> stages_;
 };
 
-std::vector<Row> rows_of(const Trace& trace, Value stage) {
-  std::vector<Row> out;
-  for (const Row row : trace.rows) {
-    if (trace.values().equal(trace.at(row).field(trace.words.stage), stage)) out.push_back(row);
-  }
-  return out;
-}
-
 }  // namespace
 
 void infer_contain(Context& context, const Sink& sink) {
-  const std::vector<Value> stages = context.trace.stages;
+  const std::vector<Value>& stages = context.trace.stages;
   if (stages.empty()) return Inference(context, context.view, {}).run(sink);
   Merged merged(context.trace.values());
-  for (const Value stage : stages) {
-    View view(context.trace, rows_of(context.trace, stage));
-    Inference(context, view, {stage}).run([&](Hypothesis&& out) { merged.add(std::move(out)); });
+  for (std::size_t i = 0; i < stages.size(); ++i) {
+    Inference(context, *context.by_stage()[i], {stages[i]}).run([&](Hypothesis&& out) {
+      merged.add(std::move(out));
+    });
   }
   for (Hypothesis& hypothesis : merged.all) sink(std::move(hypothesis));
 }

@@ -24,7 +24,14 @@ struct Context {
   // No other trace takes part: examples of what happened once will not be asked for.
   bool lone = true;
   Gatherer gatherer;
+  // Each stage as a trace of its own, in the order of the trace's stages; built when asked for.
+  // Without stages the whole trace alone.
+  [[nodiscard]] const std::vector<View*>& by_stage();
   std::unique_ptr<OrderIndex> order;  // of the order relations, built when one asks
+
+ private:
+  std::vector<std::unique_ptr<View>> stages_;
+  std::vector<View*> by_stage_;
 };
 
 struct Relation {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // See relation.hpp: all of them.
 #include <algorithm>
+#include <iterator>
 
 #include "invariant/compat/consistency.hpp"
 #include "invariant/compat/contain.hpp"
@@ -15,6 +16,20 @@ namespace ttrace::invariant::compat {
 
 Context::Context(Trace& of) : trace(of), view(of, of.rows) {}
 Context::~Context() = default;
+
+const std::vector<View*>& Context::by_stage() {
+  if (!by_stage_.empty()) return by_stage_;
+  for (const Value stage : trace.stages) {
+    std::vector<Row> rows;
+    std::ranges::copy_if(trace.rows, std::back_inserter(rows), [&](Row row) {
+      return trace.values().equal(trace.at(row).field(trace.words.stage), stage);
+    });
+    stages_.push_back(std::make_unique<View>(trace, std::move(rows)));
+    by_stage_.push_back(stages_.back().get());
+  }
+  if (by_stage_.empty()) by_stage_.push_back(&view);
+  return by_stage_;
+}
 
 std::span<const Relation> relations() {
   static const std::vector<Relation> kAll{

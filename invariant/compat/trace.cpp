@@ -65,6 +65,9 @@ Words::Words(Values& values)
 Trace::Trace(Shared& common, Records& all) : shared(common), records(all), words(common.values) {
   apply_columns(records);
   fill_stages();
+  const Name mode = values().name("mode");
+  tracked = std::ranges::any_of(
+      records.records, [mode](const Record& record) { return record.field(mode).present(); });
   drop_incomplete(*this);
 }
 

@@ -120,6 +120,8 @@ class Trace {
   Shared& shared;
   Records& records;
   Words words;
+  // TrainCheck looks for changes of variables only where a tracker noted how it saw them.
+  bool tracked = false;
   std::vector<Value> stages;  // in the order of rows; empty: not staged
   std::vector<Row> rows;      // all that rules see
   std::vector<Row> open;      // begins of calls that never ended, but count as calls

@@ -45,7 +45,7 @@ class Log {
   void state(const std::string& variable, int time, const std::string& attributes,
              const std::string& type = "torch.nn.Parameter") {
     add(time, R"({"var_name": ")" + variable + R"(", "var_type": ")" + type +
-                  R"(", "attributes": )" + attributes + ", " + place() +
+                  R"(", "mode": "update", "attributes": )" + attributes + ", " + place() +
                   R"(, "type": "state_change", "time": )" + std::to_string(time) + "}");
   }
 
