@@ -153,13 +153,17 @@ std::vector<Value> output_tensors(const Values& values, const Call& call) {
 }
 
 bool looks_configured(const Values& values, Value value) {
-  constexpr std::int64_t kSmall = 1 << 20;  // addresses, seeds by time and hashes are larger
+  // Ports, process numbers and seeds by time are larger, and round only by chance.
+  constexpr std::int64_t kSmall = 1024;
+  constexpr std::int64_t kRound = 128;
+  constexpr std::int64_t kAddress = 1 << 24;
   switch (value.kind) {
     case Kind::none:
     case Kind::boolean:
       return true;
     case Kind::integer:
-      return value.integer > -kSmall && value.integer < kSmall;
+      if (value.integer > -kSmall && value.integer < kSmall) return true;
+      return value.integer % kRound == 0 && std::abs(value.integer) < kAddress;
     case Kind::string: {
       const std::string_view text = values.text(value);
       return text.size() <= 48 && text.find('/') == std::string_view::npos &&

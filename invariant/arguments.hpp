@@ -34,7 +34,7 @@ struct Typed {
 [[nodiscard]] std::vector<Value> output_tensors(const Values& values, const Call& call);
 
 // Whether a value looks configured rather than computed, so that another run can have it, too:
-// flags, none, small integers, short words that are no path, numbers of few digits.
+// flags, none, small or round integers, short words that are no path, numbers of few digits.
 [[nodiscard]] bool looks_configured(const Values& values, Value value);
 // Of those, what has few alternatives: flags, none, words. A number that only one of several runs
 // had, such as a batch size, is that run's own; a word such as a dtype is not.

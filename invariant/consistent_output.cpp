@@ -13,11 +13,13 @@ namespace {
 
 constexpr std::size_t kValues = 8;  // of an attribute; with more of them it is no constant
 
-// Lists are shapes: small numbers only.
+constexpr std::int64_t kExtent = 1 << 20;
+
+// Lists are shapes.
 bool may_be_constant(const Values& values, Value value) {
   if (value.kind != Kind::list) return looks_configured(values, value);
   for (const Value element : values.elements(value)) {
-    if (element.kind != Kind::integer || !looks_configured(values, element)) return false;
+    if (element.kind != Kind::integer || element.integer >= kExtent) return false;
   }
   return true;
 }

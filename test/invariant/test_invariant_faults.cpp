@@ -71,6 +71,7 @@ TEST_CASE("faults 3 and 20: no invariant speaks of addresses or of paths of one 
       run.call("lib.init_process_group", {},
                run.object({{"url", run.typed("str", run.text("file:///tmp/tmpx1/store"))},
                            {"address", run.typed("int", integer(140309101383584))},
+                           {"port", run.typed("int", integer(29308))},
                            {"world", run.typed("int", integer(2))}}));
     });
     run.call("lib.make", {}, {},
@@ -86,6 +87,7 @@ TEST_CASE("faults 3 and 20: no invariant speaks of addresses or of paths of one 
     CHECK(invariant.text.find("_ID") == std::string::npos);
     CHECK(invariant.text.find("url") == std::string::npos);
     CHECK(invariant.text.find("address") == std::string::npos);
+    CHECK(invariant.text.find("port") == std::string::npos);
   }
 }
 

@@ -281,3 +281,41 @@ TEST_CASE("one frozen parameter among trainable ones is found at once") {
   REQUIRE(judgement != nullptr);
   CHECK(judgement->violations == 2);  // its neighbours b and d
 }
+
+TEST_CASE("two ranks that train on the same shard are found by what they are given") {
+  Values values;
+  Run healthy(values), broken(values);
+  for (Run* run : {&healthy, &broken}) {
+    train(*run, 4, [&](int step) {
+      for (int rank = 0; rank < 2; ++rank) {
+        run->process(rank);
+        const int shard = run == &broken ? 0 : rank;
+        const Value batch = run->tensor({{"shape", run->list({integer(8), integer(16)})},
+                                         {"data", integer(1'000'003 * step + shard)}});
+        run->call("lib.Model.forward", {}, run->object({{"0", batch}}));
+      }
+    });
+  }
+
+  const Judged result = judge(broken, learn(healthy));
+
+  REQUIRE(violated(result) ==
+          std::vector<std::string>{"Model.forward() receives distinct arguments at each step"});
+  const Judgement& judgement = *find(result, violated(result)[0]);
+  CHECK(judgement.violations == 4);
+  CHECK(judgement.evidence[0].place.process == 0);
+  CHECK(judgement.evidence[0].other.process == 1);
+}
+
+TEST_CASE("tensors without their content are not told apart, whatever else they have") {
+  Values values;
+  Run run(values);
+  train(run, 3, [&](int step) {
+    for (int call = 0; call < 2; ++call) {
+      const Value batch = run.tensor({{"shape", run.list({integer(8), integer(step + call)})}});
+      run.call("lib.Model.forward", {}, run.object({{"0", batch}}));
+    }
+  });
+
+  CHECK(!find(learn(run), "Model.forward() receives distinct arguments at each step"));
+}
