@@ -319,3 +319,18 @@ TEST_CASE("tensors without their content are not told apart, whatever else they 
 
   CHECK(!find(learn(run), "Model.forward() receives distinct arguments at each step"));
 }
+
+TEST_CASE("a result close to its lower bound makes a hypothesis, a far one none") {
+  Values values;
+  Run run(values);
+  train(run, 3, [&](int) {
+    const Value args = run.object({{"min_scale", run.typed("float", real(10))}});
+    run.call("lib.near", {}, args, run.typed("float", real(12.2)));
+    run.call("lib.far", {}, args, run.typed("float", real(13)));
+  });
+
+  const Inference learned = learn(run);
+
+  CHECK(find(learned, "lib.near(): output[0] \u2265 min_scale"));
+  CHECK(!find(learned, "lib.far(): output[0] \u2265 min_scale"));
+}
