@@ -66,7 +66,9 @@ TEST_CASE("faults 3 and 20: no invariant speaks of addresses or of paths of one 
   Values values;
   Run run(values);
   train(run, 3, [&](int) {
-    run.state("w", {{"_TRAINCHECK_data_ID", integer(140309101383584)}, {"data", integer(5)}});
+    for (const char* name : {"v", "w"}) {
+      run.state(name, {{"_TRAINCHECK_data_ID", integer(140309101383584)}, {"data", integer(5)}});
+    }
     run.call("lib.init", [&] {
       run.call("lib.init_process_group", {},
                run.object({{"url", run.typed("str", run.text("file:///tmp/tmpx1/store"))},
