@@ -104,8 +104,10 @@ void EventsFile::define(const Block& block, Values& values) {
       const std::span<const Value> parts = values.elements(definition.value);
       if (parts.size() == 2 && parts[0].kind == Kind::list && parts[1].kind == Kind::object) {
         std::vector<Member> members;
-        for (const Value value : values.elements(parts[0])) {
-          members.push_back({values.name(std::to_string(members.size())), value});
+        std::size_t place = 0;
+        for (const Value value : values.elements(parts[0])) {  // none: not recorded
+          const Name name = values.name(std::to_string(place++));
+          if (value.kind != Kind::none) members.push_back({name, value});
         }
         definition.args = values.object(members);
         definition.kwargs = parts[1];

@@ -99,7 +99,8 @@ class Recording:
         need = self._selection.of(name)
         if need is None:
             return wrapped
-        return wrappers.recorder(wrapped, self._stream, self._values, need.arguments, need.results)
+        return wrappers.recorder(wrapped, self._stream, self._values, need.arguments, need.results,
+                                 None if need.everything else need.wants)
 
     def _wrap_class(self, kind: type) -> None:
         """The program's own forward() and step()."""

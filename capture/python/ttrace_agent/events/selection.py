@@ -5,21 +5,32 @@ and whether variables are looked at."""
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Set
 
 # Relations that ask what a call was given, and what it returned.
-_ARGUMENTS = ("ConsistentInputOutputRelation", "DistinctArgumentRelation", "ThresholdRelation")
+_EVERYTHING = ("DistinctArgumentRelation",)
+_OTHERS = ("ConsistentInputOutputRelation", "ThresholdRelation")
 _RESULTS = ("ConsistentOutputRelation", "ConsistentInputOutputRelation", "ThresholdRelation")
 _MANAGERS = "meta_vars.context_managers."
 _VARIABLES = ("VarTypeParam", "VarNameParam")
 
 
 class Need:
-    __slots__ = ("arguments", "results")
+    """Of one function. Which arguments: all, all but the object of a method, or those named."""
+
+    __slots__ = ("everything", "others", "names", "results")
 
     def __init__(self) -> None:
-        self.arguments = False
+        self.everything = self.others = False
+        self.names: Set[str] = set()
         self.results = False
+
+    def wants(self, name: str) -> bool:
+        return self.everything or (self.others and name != "self") or name in self.names
+
+    @property
+    def arguments(self) -> bool:
+        return self.everything or self.others or bool(self.names)
 
 
 class Selection:
@@ -50,10 +61,8 @@ class Selection:
     def variables(self) -> bool:
         return self.data or self.grad or self.states
 
-    def _need(self, function: str, arguments: bool = False, results: bool = False) -> None:
-        need = self.functions.setdefault(function, Need())
-        need.arguments = need.arguments or arguments
-        need.results = need.results or results
+    def _need(self, function: str) -> Need:
+        return self.functions.setdefault(function, Need())
 
     def _add(self, invariant: Dict[str, Any]) -> None:
         relation = invariant.get("relation")
@@ -63,8 +72,11 @@ class Selection:
             kind = parameter.get("param_type")
             name = parameter.get("api_full_name") or parameter.get("api_name")
             if isinstance(name, str):
-                self._need(name, relation in _ARGUMENTS or "arguments" in parameter,
-                           relation in _RESULTS)
+                need = self._need(name)
+                need.everything = need.everything or relation in _EVERYTHING
+                need.others = need.others or relation in _OTHERS
+                need.results = need.results or relation in _RESULTS
+                need.names.update(_names_in(parameter.get("arguments")))
             elif kind in _VARIABLES and relation != "ConsistentOutputRelation":
                 self._add_variable(parameter)
         self._add_managers(invariant.get("precondition"))
@@ -84,10 +96,15 @@ class Selection:
             if isinstance(name, str) and name.startswith(_MANAGERS):
                 manager = name[len(_MANAGERS):]
                 for kind in (manager, manager.rpartition(".")[0]):  # old files add an argument
-                    self._need(f"{kind}.__init__", arguments=True)
+                    self._need(f"{kind}.__init__").everything = True
                     self._need(f"{kind}.__enter__")
                     self._need(f"{kind}.__exit__")
             found = list(found.values())
         if isinstance(found, list):
             for member in found:
                 self._add_managers(member)
+
+
+def _names_in(arguments: Any) -> List[str]:
+    found = arguments.get("args") if isinstance(arguments, dict) else None
+    return list(found) if isinstance(found, dict) else []

@@ -17,7 +17,7 @@ from typing import Any, Callable, Dict, NamedTuple, Optional
 from . import wrappers
 from .models import Models
 from .progress import Progress
-from .states import IF_NEW, SURELY, States, parameters_of
+from .states import IF_NEW, SURELY, States
 from .stream import Stream
 
 Act = Callable[[Any, Any, Any], Any]  # rows, arguments, keyword arguments
@@ -40,7 +40,7 @@ class Specials:
         self._progress = progress
         self._states = states
         self._wrap_class = wrap_class
-        self._has_parameters: Any = weakref.WeakKeyDictionary()
+        self._roots: Dict[int, Any] = {}  # whether they have parameters
         self._errors = 0
         self.outer: Dict[str, Special] = {
             "torch.optim.optimizer.Optimizer.zero_grad": Special(self._begins),
@@ -140,11 +140,13 @@ class Specials:
 
     def _root(self, rows: Any, args: Any, kwargs: Any) -> None:
         module = args[0]
-        known = self._has_parameters.get(module)
-        if known is None:
-            known = next(iter(module.parameters()), None) is not None
-            self._has_parameters[module] = known
-        if known:
+        known = self._roots.get(id(module))
+        if known is None or known[0]() is not module:
+            if len(self._roots) > 1024:
+                self._roots.clear()
+            has_parameters = next(iter(module.parameters()), None) is not None
+            known = self._roots[id(module)] = (weakref.ref(module), has_parameters)
+        if known[1]:
             self._progress.forward(module.training, self._gradients_enabled())
 
     # ---- models and optimizers ----
@@ -178,7 +180,7 @@ class Specials:
     def _before_step(self, rows: Any, args: Any, kwargs: Any) -> int:
         self._progress.steps()
         if self._states is not None:
-            self._states.look(rows, parameters_of(args[0]), "before the step")
+            self._states.steps(rows, args[0])
         return time.monotonic_ns()
 
     def _after_step(self, name: str) -> After:

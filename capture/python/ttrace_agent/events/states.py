@@ -62,11 +62,13 @@ class States:
         self._want_data, self._want_grad, self._want_states = want_data, want_grad, want_states
         self._variables: Dict[int, Variable] = {}
         self._optimizers: Dict[int, Tuple[Any, str]] = {}
+        self._of_optimizers: Dict[int, Tuple[List[int], List[Variable]]] = {}
         self._of_models: List[Variable] = []
         self._models_seen = -1
 
     def after_fork(self) -> None:
         self._variables = {}
+        self._of_optimizers = {}
         self._models_seen = -1
 
     # ---- who is who ----
@@ -116,11 +118,23 @@ class States:
                 found.append((variable, tensor))
         self._look(rows, found, where, NO, hash_grad)
 
+    def steps(self, rows: List[int], optimizer: Any) -> None:
+        """Before a step: what was changed outside of all steps."""
+        pairs = self._pairs_of(optimizer)
+        for variable, tensor in pairs:
+            gradient = tensor.grad
+            if tensor._version != variable.version or variable.grad_id != (
+                    -1 if gradient is None else id(gradient)) or (
+                        gradient is not None and gradient._version != variable.grad_version):
+                self._look(rows, pairs, "before the step", *self._wanted(IF_NEW))
+                break
+
     def stepped(self, rows: List[int], optimizer: Any, where: str, since: int) -> None:
         """After a step. What was looked at after `since` is hashed again only if it is new."""
-        parameters = parameters_of(optimizer)
-        self.look(rows, parameters, where, SURELY, always=True, since=since)
+        pairs = self._pairs_of(optimizer)
+        self._look(rows, pairs, where, *self._wanted(SURELY), True, since)
         if self._want_states:
+            parameters = [tensor for _, tensor in pairs]
             owner, find, name = self._optimizer_name(optimizer), self._find, self._state_name
             found = [(find(value, name, parameter, slot, owner), value)
                      for parameter in parameters
@@ -131,12 +145,29 @@ class States:
     # ---- looking ----
 
     def look(self, rows: List[int], tensors: Iterable[Any], where: str, hash_data: int = IF_NEW,
-             always: bool = False, since: float = math.inf) -> None:
-        """Writes rows of the parameters that have changed; `always`: of all of them."""
+             ) -> None:
+        """Writes rows of the parameters that have changed."""
         find, name = self._find, self._parameter_name
         self._look(rows, [(find(tensor, name), tensor) for tensor in tensors], where,
-                   hash_data if self._want_data else NO, IF_NEW if self._want_grad else NO,
-                   always, since)
+                   *self._wanted(hash_data))
+
+    def _wanted(self, hash_data: int) -> Tuple[int, int]:
+        return hash_data if self._want_data else NO, IF_NEW if self._want_grad else NO
+
+    def _pairs_of(self, optimizer: Any) -> List[Tuple[Variable, Any]]:
+        tensors = parameters_of(optimizer)
+        ids = list(map(id, tensors))
+        known = self._of_optimizers.get(id(optimizer))
+        if known is None or known[0] != ids:
+            if len(self._of_optimizers) > 1024:
+                self._of_optimizers.clear()
+            variables = [self._find(tensor, self._parameter_name) for tensor in tensors]
+            known = self._of_optimizers[id(optimizer)] = (ids, variables)
+        pairs = list(zip(known[1], tensors))
+        if any([variable.ref() is not tensor for variable, tensor in pairs]):  # an id used again
+            del self._of_optimizers[id(optimizer)]
+            return self._pairs_of(optimizer)
+        return pairs
 
     def _look(self, rows: List[int], pairs: List[Tuple[Variable, Any]], where: str, hash_data: int,
               hash_grad: int, always: bool = False, since: float = math.inf) -> None:

@@ -47,6 +47,7 @@ class Values:
         self._stream = stream
         self._torch = torch
         self._arguments: Dict[Any, int] = {}
+        self._chosen: Dict[Any, int] = {}
         self._results: Dict[Any, int] = {}
         self._states: Dict[Any, int] = {}
         self._constants: Dict[type, List[Tuple[str, Any]]] = {}
@@ -55,7 +56,7 @@ class Values:
         self.result = self._make_result()
 
     def after_fork(self) -> None:
-        for table in (self._arguments, self._results, self._states):
+        for table in (self._arguments, self._chosen, self._results, self._states):
             table.clear()
 
     # ---- numbers of descriptions ----
@@ -76,6 +77,35 @@ class Values:
 
         return arguments
 
+    def chosen(self, places: List[bool], wants: Callable[[str], bool]) -> Any:
+        """As `arguments`, of some: by position, and further ones by name."""
+        keyers, known, define = self.keyers, self._chosen, self._define_arguments
+        wanted = [place for place, want in enumerate(places) if want]
+        last = len(places)
+        rest = wants("*")  # those that have no parameter of their own
+        token = object()  # the same values mean something else to another function
+
+        def arguments(args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> int:
+            try:
+                count = len(args)
+                few = {place: args[place] for place in wanted if place < count}
+                if rest and count > last:
+                    few.update(enumerate(args[last:], last))
+                key: Any = (token, count, *[keyers[type(value)](value) for value in few.values()])
+                if kwargs:
+                    kwargs = {name: value for name, value in kwargs.items() if wants(name)}
+                    key = (key, tuple(kwargs),
+                           tuple([keyers[type(value)](value) for value in kwargs.values()]))
+                number = known.get(key)
+                if number is None:
+                    return define(key, [few.get(place, self) for place in range(count)], kwargs,
+                                  known)
+                return number
+            except Exception:
+                return NOTHING
+
+        return arguments
+
     def _make_result(self) -> Callable[[Any], int]:
         keyers, known, define = self.keyers, self._results, self._define_result
 
@@ -92,9 +122,12 @@ class Values:
 
         return result
 
-    def _define_arguments(self, key: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> int:
-        return self._remember(self._arguments, key, encoding.sequence([
-            encoding.sequence([self.typed(value) for value in args]),
+    def _define_arguments(self, key: Any, args: Any, kwargs: Dict[str, Any],
+                          table: Any = None) -> int:
+        """`self` stands for an argument that is not wanted."""
+        return self._remember(self._arguments if table is None else table, key, encoding.sequence([
+            encoding.sequence([encoding.NONE if value is self else self.typed(value)
+                               for value in args]),
             encoding.mapping([(name, self.typed(value)) for name, value in kwargs.items()])]))
 
     def _define_result(self, key: Any, value: Any) -> int:

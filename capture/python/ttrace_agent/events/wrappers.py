@@ -12,7 +12,7 @@ import functools
 import sys
 import time
 import types
-from typing import Any, Callable
+from typing import Any, Callable, List
 
 from .stream import EXCEPTION, NOTHING, POST, PRE, ROWS_KEPT, Stream
 from .values import Values, name_of
@@ -52,23 +52,38 @@ def _known_to_dynamo(function: Any) -> bool:
     return isinstance(function, types.BuiltinFunctionType) or module.startswith(_IN_TABLES)
 
 
-def is_bound(function: Any) -> bool:
-    """Whether its first parameter is called self, as inspect.signature would have it."""
+def parameters_of(function: Any) -> List[str]:
+    """Names of what is passed by position, as inspect.signature would have them."""
     while hasattr(function, "__wrapped__"):
         function = function.__wrapped__
     code = getattr(function, "__code__", None)
-    return (code is not None and code.co_argcount > 0 and code.co_varnames[0] == "self")
+    return list(code.co_varnames[:code.co_argcount]) if code is not None else []
+
+
+def is_bound(function: Any) -> bool:
+    return parameters_of(function)[:1] == ["self"]
 
 
 def recorder(function: Callable[..., Any], stream: Stream, values: Values, arguments: bool = True,
-             results: bool = True, name: str = "") -> Any:
-    """A wrapper that records each call."""
+             results: bool = True, wants: Any = None) -> Any:
+    """A wrapper that records each call; `wants(name)`: of the arguments only these."""
     bound = is_bound(function)
-    number = stream.function(name or name_of(function), bound)
+    number = stream.function(name_of(function), bound)
     failed = _failure(stream, number << 3 | EXCEPTION)
-    make = _full if arguments and results else _bare if not arguments and not results else _partial
-    wrapper = make(function, stream, values, number, bound, failed, arguments, results)
-    return dress(wrapper, function)
+    if not arguments and not results:
+        return dress(_bare(function, stream, number, bound, failed), function)
+    describe: Any = values.arguments
+    if not arguments:
+        describe = _nothing
+    elif wants is not None:
+        names = parameters_of(function)
+        describe = values.chosen([wants(name) for name in names], wants) if names else describe
+    return dress(_full(function, stream, number, bound, failed, describe,
+                       values.result if results else _nothing), function)
+
+
+def _nothing(*_: Any) -> int:
+    return NOTHING
 
 
 def _failure(stream: Stream, code: int) -> Callable[[Any, BaseException], None]:
@@ -82,10 +97,10 @@ def _failure(stream: Stream, code: int) -> Callable[[Any, BaseException], None]:
     return failed
 
 
-def _full(function: Any, stream: Stream, values: Values, number: int, bound: bool, failed: Any,
-          arguments: bool, results: bool) -> Any:
+def _full(function: Any, stream: Stream, number: int, bound: bool, failed: Any, describe: Any,
+          describe_result: Any) -> Any:
     pre, post, now, limit = number << 3 | PRE, number << 3 | POST, time.monotonic_ns, ROWS_KEPT
-    local, describe, describe_result = stream.local, values.arguments, values.result
+    local = stream.local
     flush, identity, error_base, length = stream.flush, id, BaseException, len
 
     def recorded(*args: Any, **kwargs: Any) -> Any:
@@ -106,8 +121,7 @@ def _full(function: Any, stream: Stream, values: Values, number: int, bound: boo
     return recorded
 
 
-def _bare(function: Any, stream: Stream, values: Values, number: int, bound: bool, failed: Any,
-          arguments: bool, results: bool) -> Any:
+def _bare(function: Any, stream: Stream, number: int, bound: bool, failed: Any) -> Any:
     pre, post, now, limit = number << 3 | PRE, number << 3 | POST, time.monotonic_ns, ROWS_KEPT
     local, nothing = stream.local, NOTHING
     flush, identity, error_base, length = stream.flush, id, BaseException, len
@@ -128,15 +142,3 @@ def _bare(function: Any, stream: Stream, values: Values, number: int, bound: boo
         return result
 
     return recorded
-
-
-def _partial(function: Any, stream: Stream, values: Values, number: int, bound: bool, failed: Any,
-             arguments: bool, results: bool) -> Any:
-    """Arguments alone or results alone."""
-    def nothing(*_: Any) -> int:
-        return NOTHING
-
-    limited = types.SimpleNamespace(arguments=values.arguments if arguments else nothing,
-                                    result=values.result if results else nothing)
-    return _full(function, stream, limited, number, bound, failed,  # type: ignore[arg-type]
-                 arguments, results)
