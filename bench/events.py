@@ -30,8 +30,8 @@ BUILD = pathlib.Path(os.environ.get("TTRACE_BUILD", SOURCE / "build"))
 CAPTURE = BUILD / "tools" / "ttrace-capture"
 STEPS = {"s01_sgd_mlp": 8, "s02_adam_sched": 8, "s03_tiny_lm": 6, "s05_amp_bf16": 6}  # by TT_MULT=1
 PACKAGES = ["traincheck==0.2.0", "astor", "tqdm", "numba", "llvmlite", "pandas", "polars",
-            "polars-runtime-32", "pyyaml", "orjson", "watchdog", "python-dateutil", "pytz", "tzdata",
-            "six"]
+            "polars-runtime-32", "pyyaml", "orjson", "watchdog", "python-dateutil", "pytz",
+            "tzdata", "six"]
 MODES = {"plain": (25, 425), "events": (25, 225), "invariants": (25, 225), "traincheck": (1, 5)}
 TARGETS = {"events": 10.0, "invariants": 1.5}
 

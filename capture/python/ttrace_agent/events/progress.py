@@ -50,6 +50,8 @@ class Progress:
             self._stepped = False
             step = self.meta["step"] + 1
             places = self._places() if step <= STEPS_LOOKED_AT else {}
+            if self.meta["stage"] == INIT:
+                places["stage"] = TRAINING
             self._set(step=step, **places)
 
     def steps(self) -> None:

@@ -178,6 +178,8 @@ class Specials:
         return after
 
     def _before_step(self, rows: Any, args: Any, kwargs: Any) -> int:
+        if callable(args[1] if len(args) > 1 else kwargs.get("closure")):
+            self._progress.begins()  # the whole iteration lies in the step
         self._progress.steps()
         if self._states is not None:
             self._states.steps(rows, args[0])

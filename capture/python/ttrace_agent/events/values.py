@@ -162,7 +162,8 @@ class Values:
         if isinstance(value, self._torch.dtype):
             return encoding.mapping([("torch.dtype", encoding.string(str(value)))])
         if isinstance(value, self._torch.device):
-            members = [("index", encoding.plain(value.index)), ("type", encoding.string(value.type))]
+            members = [("index", encoding.plain(value.index)),
+                       ("type", encoding.string(value.type))]
             return encoding.mapping([("torch.device", encoding.mapping(members))])
         if isinstance(value, _CONTAINERS):
             return self._container(value)
@@ -211,7 +212,8 @@ class Values:
             dtype = str(tensor.dtype)
             short = dtype.replace("torch.", "")
             device = tensor.device.type
-            kind = f"torch.{'' if device == 'cpu' else device + '.'}{_KINDS.get(short, short)}Tensor"
+            place = "" if device == "cpu" else f"{device}."
+            kind = f"torch.{place}{_KINDS.get(short, short)}Tensor"
             if isinstance(tensor, self._torch.nn.Parameter):
                 kind = "torch.nn.Parameter"
             leaf = tensor.is_leaf
