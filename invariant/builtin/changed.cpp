@@ -173,6 +173,7 @@ class ChangedIffTrainable final : public Check {
   // Containers may hold parameters that only some of their code uses.
   static bool is_leaf(const Evidence& evidence, std::int32_t rank, const std::string& module) {
     const auto& modules = evidence.rank(rank)->modules;
+    if (module == kRootModule) return modules.size() <= 1;
     const auto next = modules.lower_bound(module + ".");
     return next == modules.end() || next->first.rfind(module + ".", 0) != 0;
   }

@@ -76,6 +76,32 @@ std::string turns_text(const std::vector<Turn>& turns) {
   return turns.size() > 4 ? text + " and " + std::to_string(turns.size() - 4) + " more" : text;
 }
 
+// Whether two ranks compute the same thing: equal outputs of nearly all modules. Ranks that are
+// given the same samples may take a part each.
+bool computes_the_same(const Evidence& evidence, std::int64_t iteration, const Turn& one,
+                       const Turn& other) {
+  std::map<std::pair<std::string, std::string>, Hash128> outputs;
+  std::size_t common = 0;
+  std::size_t equal = 0;
+  for (const Turn& turn : {one, other}) {
+    const SegmentReader* segment = evidence.trace().segment(turn.first, iteration);
+    if (segment == nullptr) return false;
+    for (const Record& record : segment->records()) {
+      const Key& key = record.key;
+      const bool output = key.phase == Phase::forward && key.call == 0 &&
+                          key.slot.rfind("output", 0) == 0 && is_floating(record.dtype);
+      if (!output || key.microbatch != turn.second) continue;
+      if (turn == one) {
+        outputs[{key.module, key.slot}] = record.hash;
+      } else if (const auto found = outputs.find({key.module, key.slot}); found != outputs.end()) {
+        ++common;
+        equal += found->second == record.hash;
+      }
+    }
+  }
+  return common > 0 && equal * 10 >= common * 9;
+}
+
 class SameData final : public Check {
  public:
   void look_at(const Evidence& evidence, std::int64_t iteration, Outcome& outcome) override {
@@ -91,7 +117,7 @@ class SameData final : public Check {
       const bool other =
           !tensor && !data && evidence.copies().replicates(axis) && !known_otherwise(axis);
       if (tensor) same_along(axis, pairs, given, iteration, outcome);
-      if (data || other) different_along(axis, pairs, given, iteration, outcome);
+      if (data || other) different_along(evidence, {axis, data}, pairs, given, iteration, outcome);
       dealt = dealt || data || other;
     }
     if (!dealt) ++outcome.unchecked["no data parallel axis is known"];
@@ -141,8 +167,14 @@ class SameData final : public Check {
     }
   }
 
-  void different_along(const std::string& axis, const std::vector<RankPair>& pairs,
-                       const GivenInputs& given, std::int64_t iteration, Outcome& outcome) {
+  struct Axis {
+    std::string name;
+    bool named;  // as one that deals out data; else only its parameters say so
+  };
+
+  void different_along(const Evidence& evidence, const Axis& axis,
+                       const std::vector<RankPair>& pairs, const GivenInputs& given,
+                       std::int64_t iteration, Outcome& outcome) {
     std::map<std::int32_t, std::set<std::int32_t>> lines;  // by their first rank
     for (const auto& [one, other] : pairs) {
       if (one < other) lines[one].insert({one, other});
@@ -159,11 +191,12 @@ class SameData final : public Check {
         ++turns;
       }
       if (turns > 0) outcome.compared["micro-batches of data parallel ranks"] += turns;
-      report_shared(axis, ranks, holders, iteration, outcome);
+      report_shared(evidence, axis, ranks, holders, iteration, outcome);
     }
   }
 
-  static void report_shared(const std::string& axis, const std::set<std::int32_t>& ranks,
+  static void report_shared(const Evidence& evidence, const Axis& axis,
+                            const std::set<std::int32_t>& ranks,
                             const std::map<Sample, std::vector<Turn>>& holders,
                             std::int64_t iteration, Outcome& outcome) {
     std::vector<Turn> turns;
@@ -173,6 +206,10 @@ class SameData final : public Check {
       std::set<std::int32_t> by;
       for (const Turn& turn : same) by.insert(turn.first);
       if (by.size() < 2) continue;
+      const auto other = std::find_if(same.begin(), same.end(), [&](const Turn& turn) {
+        return turn.first != same.front().first;
+      });
+      if (!axis.named && !computes_the_same(evidence, iteration, same.front(), *other)) continue;
       ++shared;
       odd.insert(by.begin(), by.end());
       if (turns.empty()) turns = same;
@@ -186,7 +223,7 @@ class SameData final : public Check {
     violation.ranks.assign(odd.begin(), odd.end());
     violation.module = kRootModule;
     const std::string all = odd.size() == ranks.size() ? "all ranks along " : "some ranks along ";
-    violation.what = all + axis + " compute the same samples (" + ranks_text(violation.ranks) +
+    violation.what = all + axis.name + " compute the same samples (" + ranks_text(violation.ranks) +
                      "): " + std::to_string(shared) + " of " + std::to_string(holders.size()) +
                      " different micro-batches are on more than one of them, first " +
                      turns_text(turns);

@@ -24,6 +24,26 @@ class Updates(CaptureTest):
         after = segment[f"step/weight{call}/param"].value()
         torch.testing.assert_close(after, before - updates * RATE * GRADIENT)
 
+    def test_what_optimizers_are_told_is_in_rank_json(self):
+        trace, _ = self.capture("told", "told.py", options=["--iterations", "0-1"])
+        updates = trace.rank()["updates"]
+        self.assertEqual(sorted(updates), ["0", "1"])
+        told = {name: (entry["class"].split(".")[-1], entry["values"], entry["steps"])
+                for entry in updates["1"] for name in entry["parameters"]}
+        self.assertEqual(set(told), {f"layers.{name}.weight" for name in ("a", "b", "late", "c")})
+        kind, values, steps = told["layers.b.weight"]
+        self.assertEqual((kind, values["lr"], values["betas"], steps),
+                         ("AdamW", 0.25, [0.5, 0.75], 1))
+        # The two of one group: one was stepped before, the other had no gradient then.
+        self.assertEqual(told["layers.a.weight"][2], [1, 0])
+        self.assertEqual(told["layers.a.weight"][1]["lr"], 0.125)
+        # SGD does not count, but has a state; its rate was halved by the schedule.
+        kind, values, steps = told["layers.c.weight"]
+        self.assertEqual((kind, values["lr"], values["momentum"], steps), ("SGD", 0.25, 0.9, None))
+        first = {name for entry in updates["0"] for name in entry["parameters"]}
+        self.assertEqual(first, {f"layers.{name}.weight" for name in ("a", "b", "c")})
+        self.assertEqual([entry["steps"] for entry in updates["0"]], [0, 0, 0])
+
     def test_an_update_by_hand_ends_the_iteration(self):
         trace = self.traced("by-hand")
         self.assertEqual(trace.iterations(), [0, 1])

@@ -138,6 +138,9 @@ TEST_CASE("rank.json is read whole") {
                          "layout":{"dims":"h[tp] d"}},
                     "b":{"shape":[],"dtype":"float32","layout":null}},
       "events":[{"what":"dropped","where":"w","why":"ring","count":7},{"what":"compiled"}],
+      "updates":{"3":[{"class":"torch.optim.sgd.SGD","values":{"lr":0.5,"nesterov":true,"x":[1,2]},
+                       "parameters":["w","b"],"steps":[4,null]},
+                      {"class":"mine","values":{},"parameters":["c"],"steps":0}]},
       "groups":{"tp":[0,1]},"degraded":true,"some_new_member":[1,2]
       )json");
 
@@ -163,6 +166,15 @@ TEST_CASE("rank.json is read whole") {
   CHECK(weight.layout_json == R"({"dims":"h[tp] d"})");
   CHECK(rank.parameters.at("b").layout_json.empty());
   CHECK(rank.parameters.at("b").trainable);
+  REQUIRE(rank.updates.size() == 1);
+  REQUIRE(rank.updates.at(3).size() == 2);
+  const UpdateGroup& update = rank.updates.at(3)[0];
+  CHECK(update.optimizer == "torch.optim.sgd.SGD");
+  CHECK(update.values ==
+        std::map<std::string, double>{{"lr", 0.5}, {"nesterov", 1}, {"x.0", 1}, {"x.1", 2}});
+  CHECK(update.parameters == std::vector<std::string>{"w", "b"});
+  CHECK(update.steps == std::vector<std::int64_t>{4, -1});
+  CHECK(rank.updates.at(3)[1].steps == std::vector<std::int64_t>{0});
   REQUIRE(rank.events.size() == 2);
   CHECK(rank.events[0].what == "dropped");
   CHECK(rank.events[0].count == 7);
@@ -235,6 +247,11 @@ TEST_CASE("members of the wrong type are named") {
       Case{R"("parameters":{"w":{"shape":[1],"dtype":"int8","layout":"h"}})",
            R"(parameters["w"].layout is not an object)"},
       Case{R"("events":[{"what":1}])", "events[0].what is not a string"},
+      Case{R"("updates":{"x":[]})", R"(updates["x"] is of no iteration)"},
+      Case{R"("updates":{"0":[{"class":"a","values":{"lr":"1"},"parameters":[],"steps":0}]})",
+           R"(values["lr"] is not a number)"},
+      Case{R"("updates":{"0":[{"class":"a","values":{},"parameters":["w"],"steps":[]}]})",
+           "steps has not one entry a parameter"},
       Case{R"("writer_pid":"x")", "writer_pid is not a whole number"});
   const SampleTrace sample;
   put(sample.rank_file(0), rank_json(0, entry.more));
