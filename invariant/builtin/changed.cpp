@@ -71,6 +71,7 @@ class ChangedIffTrainable final : public Check {
   void look_at(const Evidence& evidence, std::int64_t iteration, Outcome& outcome) override {
     const GradientSums sums(evidence, evidence.copies(), iteration);
     look_for_gradients(evidence, iteration);
+    count_left_out(evidence, iteration);
     for (const auto& [rank, where] : evidence.places()) {
       const RankInfo* info = evidence.rank(rank);
       const auto told = told_updates(*info, iteration);
@@ -170,6 +171,17 @@ class ChangedIffTrainable final : public Check {
     }
   }
 
+  void count_left_out(const Evidence& evidence, std::int64_t iteration) {
+    trainable_ = left_out_ = 0;
+    for (const auto& [rank, where] : evidence.places()) {
+      for (const auto& [name, step] : evidence.parameters(rank, iteration)) {
+        if (!is_trainable(step.value) || step.after == nullptr) continue;
+        ++trainable_;
+        left_out_ += stepped_.count(name) == 0 && (told_all_ || held_.count(name) == 0);
+      }
+    }
+  }
+
   // Containers may hold parameters that only some of their code uses.
   static bool is_leaf(const Evidence& evidence, std::int32_t rank, const std::string& module) {
     const auto& modules = evidence.rank(rank)->modules;
@@ -185,7 +197,10 @@ class ChangedIffTrainable final : public Check {
     if (held_.count(name) != 0 && !told_all_) return;
     ++outcome.compared["parameters without an optimizer"];
     if (changed == Changed::yes || !told_.insert(name).second) return;
-    outcome.report(about(evidence, rank, iteration, name, Certainty::likely,
+    // A head that is trained on a body that is not frozen, only left out, is meant.
+    const Certainty certainty =
+        2 * left_out_ > trainable_ ? Certainty::possible : Certainty::likely;
+    outcome.report(about(evidence, rank, iteration, name, certainty,
                          "is trainable, but no optimizer on any rank updates it",
                          "was it made, replaced or moved after the optimizer was given its "
                          "parameters, or left out of the parameter groups?"));
@@ -254,8 +269,9 @@ class ChangedIffTrainable final : public Check {
   std::set<std::string> with_gradient_;
   // Of this iteration: parameters with a gradient on some rank, and those that some optimizer has.
   std::set<std::string> held_, stepped_;
-  bool told_all_ = false;               // the trace says what optimizers have
-  std::set<std::string> told_, moved_;  // already reported
+  std::size_t trainable_ = 0, left_out_ = 0;  // of all ranks; the latter are in no optimizer
+  bool told_all_ = false;                     // the trace says what optimizers have
+  std::set<std::string> told_, moved_;        // already reported
 };
 
 }  // namespace

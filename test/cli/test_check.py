@@ -380,9 +380,21 @@ class Changed(CheckTest):
                     *([tensor(f"it0/grad/{name}/reduced", drawn(2, 8))] if gradient else []),
                     tensor(f"it0/step/{name}/param", after, flags=TRAINABLE)]
 
-        records = parameter("a.weight", drawn(3, 8), True) + parameter("b.weight", drawn(1, 8), False)
+        records = (parameter("a.weight", drawn(3, 8), True) + parameter("b.weight", drawn(1, 8), False)
+                   + parameter("c.weight", drawn(4, 8), True))
         found = self.only(self.check(self.trace([[records]]), VIOLATED, "changed")["changed"])
         self.assertEqual((found["module"], found["certainty"]), ("b.weight", "likely"))
+
+    def test_a_body_that_is_left_out_of_the_optimizer_is_meant(self):
+        records = []
+        for name, moves in (("a.weight", False), ("b.weight", False), ("head.weight", True)):
+            records += [tensor(f"it0/param/{name}/value", drawn(1, 8), flags=TRAINABLE),
+                        *([tensor(f"it0/grad/{name}/reduced", drawn(2, 8))] if moves else []),
+                        tensor(f"it0/step/{name}/param", drawn(3 if moves else 1, 8),
+                               flags=TRAINABLE)]
+        result = self.check(self.trace([[records]]), PASSED, "changed")["changed"]
+        self.assertEqual([(v["module"], v["certainty"]) for v in result["violations"]],
+                         [("a.weight", "possible"), ("b.weight", "possible")])
 
     def test_no_gradient_is_named_and_a_violation_where_the_output_has_one(self):
         def records(output):
