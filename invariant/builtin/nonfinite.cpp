@@ -12,12 +12,17 @@
 namespace ttrace::builtin {
 namespace {
 
-bool is_activation(Phase phase) { return phase == Phase::forward || phase == Phase::recompute; }
+// Where infinities may be meant: activations, and what is frozen, which may be a mask.
+bool may_be_infinite(const Record& record) {
+  const Phase phase = record.key.phase;
+  const bool frozen = phase == Phase::param && (record.flags & kFlagTrainable) == 0;
+  return phase == Phase::forward || phase == Phase::recompute || frozen;
+}
 
 // Of the records of one rank in one iteration, in execution order.
 struct FirstSeen {
-  const Record* bad = nullptr;       // the first with NaN, or Inf outside of activations
-  const Record* infinite = nullptr;  // the first activation with Inf, before that
+  const Record* bad = nullptr;       // the first with NaN, or Inf that is not meant
+  const Record* infinite = nullptr;  // the first with Inf that may be meant, before that
   std::uint64_t finite_before = 0;   // floating tensors
 };
 
@@ -32,8 +37,8 @@ FirstSeen first_seen(const SegmentReader& segment, std::uint64_t& looked_at, std
     ++looked_at;
     if (seen.bad != nullptr) continue;
     const Statistics& values = record.statistics;
-    const bool activation = is_activation(record.key.phase);
-    if (values.nan_count > 0 || (values.inf_count > 0 && !activation)) {
+    const bool meant = may_be_infinite(record);
+    if (values.nan_count > 0 || (values.inf_count > 0 && !meant)) {
       seen.bad = &record;
     } else if (values.inf_count > 0) {
       if (seen.infinite == nullptr) seen.infinite = &record;

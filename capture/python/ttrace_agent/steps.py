@@ -181,6 +181,8 @@ class Steps:
             for root in self._agent.names.roots:
                 self._agent.guarded("after step", self._record_unowned, root)
             self._unfinished = False
+            if self._updates:
+                self._agent.tell({"updates": {str(self.iteration): self._updates}})
             if self._norm.forget():
                 self._agent.note("not recorded", "grad/@root/norm",
                                  "its value was a DTensor that the program did not make whole")
@@ -342,7 +344,6 @@ class Steps:
                 self._set_states(optimizer, stepped, target)
         if call == 0:
             self._updates += hyperparameters.describe(optimizer, self._targets, self._torch)
-            self._agent.tell({"updates": {str(self.iteration): self._updates}})
 
     def _set_states(self, optimizer: Any, stepped: Any, target: Target) -> None:
         if target.is_copy:
