@@ -81,7 +81,7 @@ void EventsFile::take(const Block& block, Records& records, const EventNames& na
     case BlockKind::definitions:
       return define(block, records.values);
     case BlockKind::functions:
-      return add_functions(block, records.values);
+      return add_functions(block, records);
     case BlockKind::meta:
       return set_meta(block, records.values);
     case BlockKind::rows:
@@ -124,13 +124,15 @@ EventsFile::Definition* EventsFile::definition(std::int64_t number) {
   return &definitions_[place];
 }
 
-void EventsFile::add_functions(const Block& block, Values& values) {
+void EventsFile::add_functions(const Block& block, Records& records) {
+  Values& values = records.values;
   std::string_view bytes = block.payload;
   while (!bytes.empty()) {
     Value found;
     if (!take_value(bytes, values, found) || found.kind != Kind::list) return;
     const std::span<const Value> parts = values.elements(found);
     if (parts.size() < 3 || parts[0].kind != Kind::integer || parts[1].kind != Kind::string) return;
+    if (parts.size() > 3) records.signatures.add(parts[1].ref, parts[3], values);
     functions_[parts[0].integer] = {parts[1], parts[2].kind == Kind::boolean && parts[2].boolean};
   }
 }

@@ -56,7 +56,7 @@ class EventsFile {
 
   void take(const Block& block, Records& records, const EventNames& names);
   void define(const Block& block, Values& values);
-  void add_functions(const Block& block, Values& values);
+  void add_functions(const Block& block, Records& records);
   void set_meta(const Block& block, Values& values);
   void add_rows(const Block& block, Records& records, const EventNames& names);
   bool add_call(Row row, std::uint64_t thread, Records& records, const EventNames& names);

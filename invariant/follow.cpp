@@ -20,10 +20,11 @@ bool is_blank(std::string_view line) {
 }  // namespace
 
 Follower::Follower(std::filesystem::path trace, Values& values,
-                   std::span<const Invariant> invariants, const Signatures* signatures)
+                   std::span<const Invariant> invariants, Signatures& signatures)
     : trace_(std::move(trace)),
       values_(values),
-      checker_(values, invariants, signatures, false),
+      signatures_(signatures),
+      checker_(values, invariants, &signatures, false),
       reader_(values, {.keep_ids = false}) {}
 
 void Follower::find_files() {
@@ -90,6 +91,7 @@ bool Follower::poll_events() {
   const bool any = events_reader_->poll() > 0;
   std::swap(events_.values, values_);
   names_ = events_.files;
+  signatures_.adopt(events_.signatures);
   for (Record& record : events_.records) checker_.push(std::move(record));
   events_.records.clear();
   checker_.advance(INT64_MAX);

@@ -21,9 +21,10 @@ namespace ttrace::invariant {
 
 class Follower {
  public:
-  // `trace` need not exist yet. The invariants must outlive it.
+  // `trace` need not exist yet. The invariants must outlive it. A trace of ours adds its
+  // signatures.
   Follower(std::filesystem::path trace, Values& values, std::span<const Invariant> invariants,
-           const Signatures* signatures);
+           Signatures& signatures);
 
   // Reads what was added since the last time and judges the steps that are complete. True when
   // there was anything new. Throws Trouble.
@@ -59,6 +60,7 @@ class Follower {
 
   std::filesystem::path trace_;
   Values& values_;
+  Signatures& signatures_;
   Checker checker_;
   TraincheckLine reader_;  // of TrainCheck's files
   std::deque<Source> sources_;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "invariant/signature.hpp"
 #include "invariant/value.hpp"
 
 namespace ttrace::invariant {
@@ -62,6 +63,7 @@ struct Records {
   std::vector<std::string> files;  // in the order of reading
   std::vector<Record> records;     // in the order of files and lines
   std::vector<Damage> damage;      // only of files that have any
+  Signatures signatures;           // of what was called, where the trace holds them
 };
 
 }  // namespace ttrace::invariant

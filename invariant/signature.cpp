@@ -70,6 +70,19 @@ Signatures Signatures::read(const std::filesystem::path& file, Values& values) {
   return signatures;
 }
 
+bool Signatures::add(Name function, Value list, const Values& values) {
+  std::optional<std::vector<Parameter>> parameters = parameters_of(list, values);
+  if (!parameters) return list.kind == Kind::none;
+  if (values.text(function).ends_with(".__init__")) managers_.emplace(function, *parameters);
+  functions_.emplace(function, std::move(*parameters));
+  return true;
+}
+
+void Signatures::adopt(const Signatures& others) {
+  functions_.insert(others.functions_.begin(), others.functions_.end());
+  managers_.insert(others.managers_.begin(), others.managers_.end());
+}
+
 const std::vector<Parameter>* Signatures::find(Name function) const {
   const auto found = functions_.find(function);
   return found == functions_.end() ? nullptr : &found->second;

@@ -24,6 +24,10 @@ class Signatures {
  public:
   // Throws Trouble: unreadable, not a table of signatures.
   static Signatures read(const std::filesystem::path& file, Values& values);
+  // `list`: of a function as in such a file, none included. False: it is no such list.
+  bool add(Name function, Value list, const Values& values);
+  void adopt(const Signatures& others);  // what is known already stays
+  [[nodiscard]] bool empty() const { return functions_.empty(); }
   // nullptr: unknown, or not to be had from Python (built-in functions).
   [[nodiscard]] const std::vector<Parameter>* find(Name function) const;
   // The same for a class's __init__ by the rule for context managers.

@@ -42,10 +42,10 @@ void report(const CheckInvariantsOptions& options, invariant::Records& records,
 int check_as_traincheck(const CheckInvariantsOptions& options) {
   invariant::Records records = invariant::read_traincheck(options.trace);
   invariant::Values& values = records.values;
-  const auto signatures =
-      read_signatures(options.signatures, {&options.trace, 1}, values, options.quiet);
+  const auto signatures = read_signatures(options.signatures, {&options.trace, 1}, values);
   const std::vector<invariant::Invariant> invariants = read_all_invariants(options, values);
   if (!options.quiet) {
+    if (signatures.empty()) note_no_signatures();
     note_damage(records.damage);
     note_unknown(signatures, values, records.records);
   }

@@ -76,9 +76,11 @@ std::vector<invariant::Outcome> outcomes_of(const CheckResult& result,
 }
 
 int check_whole(const CheckInvariantsOptions& options, invariant::Values& values,
-                const invariant::Signatures& signatures,
+                invariant::Signatures& signatures,
                 std::span<const invariant::Invariant> invariants) {
   invariant::Records records = invariant::read_trace(options.trace, values);
+  signatures.adopt(records.signatures);
+  if (signatures.empty() && !options.quiet) note_no_signatures();
   if (!options.quiet) note_unknown(signatures, values, records.records);
   const invariant::TraceInput trace{records.records, invariant::loses_tail(records)};
   const CheckResult result = invariant::check(values, trace, invariants, &signatures);
@@ -112,12 +114,12 @@ class News {
 };
 
 int check_growing(const CheckInvariantsOptions& options, invariant::Values& values,
-                  const invariant::Signatures& signatures,
+                  invariant::Signatures& signatures,
                   std::span<const invariant::Invariant> invariants) {
   using Clock = std::chrono::steady_clock;
   std::signal(SIGINT, stop);
   std::signal(SIGTERM, stop);
-  invariant::Follower follower(options.trace, values, invariants, &signatures);
+  invariant::Follower follower(options.trace, values, invariants, signatures);
   News news;
   std::uint64_t told = 0;
   const auto idle = std::chrono::duration<double>(options.idle_seconds);
@@ -145,8 +147,7 @@ int check_growing(const CheckInvariantsOptions& options, invariant::Values& valu
 
 int check_learned(const CheckInvariantsOptions& options) {
   invariant::Values values;
-  const auto signatures =
-      read_signatures(options.signatures, {&options.trace, 1}, values, options.quiet);
+  auto signatures = read_signatures(options.signatures, {&options.trace, 1}, values);
   const std::vector<invariant::Invariant> invariants = read_all_invariants(options, values);
   if (options.follow) {
     if (!options.output.empty()) {

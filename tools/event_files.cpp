@@ -24,19 +24,20 @@ void add(std::string& list, const std::string& entry) {
 }  // namespace
 
 invariant::Signatures read_signatures(const std::string& file, std::span<const std::string> traces,
-                                      invariant::Values& values, bool quiet) {
+                                      invariant::Values& values) {
   if (!file.empty()) return invariant::Signatures::read(file, values);
   for (const std::string& trace : traces) {
     const std::filesystem::path found = std::filesystem::path(trace) / "signatures.json";
     if (std::filesystem::exists(found)) return invariant::Signatures::read(found, values);
   }
-  if (!quiet) {
-    note(
-        "no signatures.json in the trace's folder and no --signatures: arguments by position have "
-        "no names, and what a function calls is not looked at; write one with `python3 -m "
-        "ttrace_agent.signatures TRACE > TRACE/signatures.json`");
-  }
   return {};
+}
+
+void note_no_signatures() {
+  note(
+      "no signatures.json in the trace's folder and no --signatures: arguments by position have "
+      "no names, and what a function calls is not looked at; write one with `python3 -m "
+      "ttrace_agent.signatures TRACE > TRACE/signatures.json`");
 }
 
 void note_damage(std::span<const invariant::Damage> damage) {

@@ -12,11 +12,11 @@
 
 namespace ttrace {
 
-// `file`, or "signatures.json" in the first of the traces' folders that has one, or an empty table,
-// which is noted.
+// `file`, or "signatures.json" in the first of the traces' folders that has one, or an empty table.
 [[nodiscard]] invariant::Signatures read_signatures(const std::string& file,
                                                     std::span<const std::string> traces,
-                                                    invariant::Values& values, bool quiet);
+                                                    invariant::Values& values);
+void note_no_signatures();
 
 // Lines that could not be read.
 void note_damage(std::span<const invariant::Damage> damage);

@@ -85,8 +85,9 @@ int infer_invariants(const Options& options) {
   }
   invariant::Values values;
   const std::vector<invariant::Records> traces = read_traces(options, values);
-  const auto signatures =
-      read_signatures(options.signatures, options.traces, values, options.quiet);
+  auto signatures = read_signatures(options.signatures, options.traces, values);
+  for (const auto& trace : traces) signatures.adopt(trace.signatures);
+  if (signatures.empty() && !options.quiet) note_no_signatures();
   std::vector<invariant::TraceInput> inputs;
   for (const auto& trace : traces) {
     inputs.push_back({trace.records, invariant::loses_tail(trace)});
@@ -114,8 +115,9 @@ int infer_as_traincheck(const Options& options) {
   check_relations(options.relations);
   invariant::Values values;
   std::vector<invariant::Records> traces = read_traces(options, values);
-  const auto signatures =
-      read_signatures(options.signatures, options.traces, values, options.quiet);
+  auto signatures = read_signatures(options.signatures, options.traces, values);
+  for (const auto& trace : traces) signatures.adopt(trace.signatures);
+  if (signatures.empty() && !options.quiet) note_no_signatures();
   invariant::compat::InferOptions rules{options.relations, !options.failed.empty(), {}};
   invariant::compat::Inference found;
   {

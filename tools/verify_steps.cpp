@@ -10,9 +10,9 @@
 #include "libttrace/file.hpp"
 #include "tools/capture_parts.hpp"
 #include "tools/cli.hpp"
+#include "tools/shell.hpp"
 #include "tools/verify_process.hpp"
 #include "tools/verify_progress.hpp"
-#include "tools/shell.hpp"
 #include "tools/verify_stamp.hpp"
 #include "tools/verify_trace.hpp"
 

@@ -73,7 +73,7 @@ def blocks(path):
 
 class Events:
     def __init__(self, path):
-        self.process, self.list = None, []
+        self.process, self.list, self.parameters = None, [], {}
         texts, functions, meta, stacks = {}, {}, {}, {}
         for kind, thread, payload in blocks(path):
             at = 0
@@ -87,7 +87,7 @@ class Events:
                     thread += 1
             elif kind == FUNCTIONS:
                 while at < len(payload):
-                    (number, name, bound), at = value(payload, at)
+                    (number, name, bound, self.parameters[name]), at = value(payload, at)
                     functions[number] = name, bound
             else:
                 self._rows(payload, thread, texts, functions, meta, stacks.setdefault(thread, []))

@@ -3,6 +3,7 @@
 """ttrace-capture --events: which calls and changes are recorded, and that nothing else is done."""
 import collections
 import ctypes
+import gzip
 import json
 import pathlib
 import sys
@@ -66,6 +67,7 @@ class Golden(EventsTest):
         self.run_command([CAPTURE, "-o", out, "--events", "--",
                           sys.executable, script])
         events = Events(out / "rank00000" / "events.bin")
+        self.parameters = events.parameters
         ours, theirs = collections.Counter(), collections.Counter()
         steps, their_steps = collections.Counter(), collections.Counter()
         for call in events.calls():
@@ -101,6 +103,12 @@ class Golden(EventsTest):
         self.assertGreater(len(theirs), 70)
         self.assertEqual(self.without_own(ours), self.without_own(theirs))
         self.assertEqual(self.without_own(steps), self.without_own(their_steps))
+        with gzip.open(GOLDEN / "signatures.json.gz", "rt") as table:
+            looked_up = {name: found for name, found in json.load(table).items() if found}
+        common = self.parameters.keys() & looked_up.keys()
+        self.assertGreater(len(common), 40)
+        self.assertEqual({name: self.parameters[name] for name in common},
+                         {name: looked_up[name] for name in common})
 
     def test_calls_and_nesting_under_autocast(self):
         ours, theirs, _, _ = self.compare("s05_amp_bf16")

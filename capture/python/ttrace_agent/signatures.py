@@ -108,16 +108,23 @@ def parameters(parts: List[str], length: int) -> Optional[List[list]]:
         found: Any = importlib.import_module(".".join(parts[:length]))
         for part in parts[length:]:
             found = getattr(found, part)
-        if not callable(found):
-            return None
+    except (Exception, SystemExit):  # there is no such thing
+        return None
+    return parameters_of(found)
+
+
+def parameters_of(function: Any) -> Optional[List[list]]:
+    if not callable(function):
+        return None
+    try:
         listed = []
-        for parameter in inspect.signature(found).parameters.values():
+        for parameter in inspect.signature(function).parameters.values():
             row: list = [parameter.name, PASSING[parameter.kind]]
             if parameter.default is not parameter.empty:
                 row.append(typed(parameter.default))
             listed.append(row)
         return listed
-    except (Exception, SystemExit):  # there is no such thing, or it has no signature
+    except (Exception, SystemExit):  # it has no signature
         return None
 
 

@@ -16,6 +16,7 @@ import threading
 import zlib
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
+from .. import signatures
 from . import encoding
 
 HEADER = b"TTREVENT" + struct.pack("<II", 1, 0)  # version, reserved
@@ -53,7 +54,7 @@ class Stream:
         self._first = 0  # number of the first that is pending
         self._numbers: Dict[str, int] = {}  # of texts
         self._threads: List[Tuple[int, List[int]]] = []
-        self.functions: List[Tuple[str, bool]] = []
+        self.functions: List[Tuple[str, bool, Any]] = []
         self._known: set = set()  # first integers of rows whose functions the file knows
         self.local = Local(self)
 
@@ -66,8 +67,8 @@ class Stream:
 
     # ---- definitions ----
 
-    def function(self, name: str, bound: bool) -> int:
-        self.functions.append((name, bound))
+    def function(self, name: str, bound: bool, source: Any) -> int:
+        self.functions.append((name, bound, source))
         return len(self.functions) - 1
 
     def define(self, value: bytes) -> int:
@@ -118,8 +119,14 @@ class Stream:
     def _introduce(self, codes: set) -> None:
         new = {code >> 3 for code in codes - self._known if code & 7 <= EXCEPTION}
         self._known |= codes
-        self._block(FUNCTIONS, 0, b"".join(
-            encoding.plain([number, *self.functions[number]]) for number in sorted(new)))
+        self._block(FUNCTIONS, 0, b"".join(map(self._described, sorted(new))))
+
+    def _described(self, number: int) -> bytes:
+        name, bound, source = self.functions[number]
+        try:
+            return encoding.plain([number, name, bound, signatures.parameters_of(source)])
+        except TypeError:  # a default that JSON cannot hold
+            return encoding.plain([number, name, bound, None])
 
     def _block(self, kind: int, thread: int, data: bytes) -> None:
         self._blocks += _BLOCK.pack(_MAGIC, kind, len(data), zlib.crc32(data), thread)

@@ -68,7 +68,7 @@ def recorder(function: Callable[..., Any], stream: Stream, values: Values, argum
              results: bool = True, wants: Any = None) -> Any:
     """A wrapper that records each call; `wants(name)`: of the arguments only these."""
     bound = is_bound(function)
-    number = stream.function(name_of(function), bound)
+    number = stream.function(name_of(function), bound, function)
     failed = _failure(stream, number << 3 | EXCEPTION)
     if not arguments and not results:
         return dress(_bare(function, stream, number, bound, failed), function)
