@@ -197,23 +197,18 @@ void check_consistency(Context& context, const Invariant& invariant, Outcome& ou
   for (const Variable& variable : context.view.variables) {
     if (lacks(variable, a) || lacks(variable, b)) return;
   }
-  std::vector<std::pair<const State*, const State*>> pairs;
+  Applies applies(context, invariant);
   for_variables(context.view.variables, a, b, [&](const Variable& u, const Variable& w) {
     for_comparable(states_of(u, a.attribute, false), states_of(w, b.attribute, false),
                    [&](const State& s, const State& t) {
-                     pairs.emplace_back(&s, &t);
+                     const bool equal = context.trace.values().equal(s.value, t.value);
+                     const bool known = equal && outcome.verdict != Verdict::not_triggered;
+                     if (known || !applies.at(s.last, t.last)) return true;
+                     trigger(outcome);
+                     if (!equal) violate(context, outcome, {s.last, t.last});
                      return true;
                    });
   });
-  std::ranges::stable_sort(pairs, {}, [](const auto& pair) { return pair.first->end; });
-  Applies applies(context, invariant);
-  for (const auto& [s, t] : pairs) {
-    if (!applies.at(s->last, t->last)) continue;
-    trigger(outcome);
-    if (!context.trace.values().equal(s->value, t->value)) {
-      violate(context, outcome, {s->last, t->last});
-    }
-  }
 }
 
 std::string consistency_text(const Values& values, const std::vector<Param>& params) {

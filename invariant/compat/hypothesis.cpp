@@ -42,9 +42,61 @@ void append(Examples& to, const Examples& from) {
 
 }  // namespace
 
+void Gatherer::skip(std::span<const std::string_view> parts) {
+  skip_.assign(parts.begin(), parts.end());
+  skipped_.clear();
+}
+
+bool Gatherer::skipped(Name column) {
+  if (column >= skipped_.size()) skipped_.resize(column + 1);
+  Known& known = skipped_[column];
+  if (known == Known::no_answer) {
+    const std::string_view text = values_.text(column);
+    const bool yes = std::ranges::any_of(
+        skip_, [text](std::string_view part) { return text.find(part) != std::string_view::npos; });
+    known = yes ? Known::yes : Known::no;
+  }
+  return known == Known::yes;
+}
+
+void Gatherer::Key::mix(std::uint64_t part) {
+  low = (low ^ part) * 0x9e3779b97f4a7c15u;
+  low ^= low >> 32;
+  high = (high + part) * 0xc2b2ae3d27d4eb4fu;
+  high ^= high >> 29;
+}
+
+// Equal keys have equal rows in the table of the search.
+Gatherer::Key Gatherer::key_of_pair(const Example& example) {
+  constexpr std::uint64_t kDiffer = 1u << 8;
+  const Situation& first = situations_[example.first];
+  const std::vector<Field>& others = situations_[example.second].fields;
+  Key key;
+  std::size_t at = 0;  // in others: both have the same order, mostly
+  for (const Field& field : first.fields) {
+    if (at >= others.size() || others[at].column != field.column) {
+      const auto found = std::ranges::find(others, field.column, &Field::column);
+      if (found == others.end()) continue;
+      at = static_cast<std::size_t>(found - others.begin());
+    }
+    const Value other = others[at++].value;
+    if (skipped(field.column)) continue;
+    const auto kind = static_cast<std::uint64_t>(field.value.kind);
+    const bool equal = identical(field.value, other) || values_.equal(field.value, other);
+    key.mix(field.column);
+    key.mix(equal ? kind : kind | kDiffer);
+    if (equal) key.mix(field.value.bits);
+  }
+  for (const Active& active : first.managers) {
+    key.mix(active.manager);
+    key.mix(active.arguments.bits);
+  }
+  return key;
+}
+
 std::uint32_t& Gatherer::place_of(Side& side, const Example& example, bool& added) {
   if (example.pair) {
-    const auto [entry, fresh] = side.of_pairs.try_emplace(key_of(example), 0u);
+    const auto [entry, fresh] = side.of_pairs.try_emplace(key_of_pair(example), 0u);
     added = fresh;
     return entry->second;
   }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
@@ -26,23 +27,45 @@ struct Hypothesis {
 using Sink = std::function<void(Hypothesis&&)>;
 
 // Collects examples, one each situation, in the order of first appearance. For many hypotheses one
-// after another: memory is kept.
+// after another: memory is kept. Of pairs only what a precondition sees counts, where the two agree
+// and on what: two variables have a pair of states each step, a thousand have half a million.
 class Gatherer {
  public:
+  Gatherer(const Values& values, const Situations& situations)
+      : values_(values), situations_(situations) {}
+  // Preconditions of the next hypotheses do not look at fields whose name contains one of these.
+  void skip(std::span<const std::string_view> parts);
   void add(const Example& example, bool holds, std::uint64_t count = 1);
   // Hands over what was collected, and starts anew.
   void finish(Hypothesis& hypothesis);
 
  private:
+  struct Key {
+    std::uint64_t low = 0;
+    std::uint64_t high = 0;
+    bool operator==(const Key&) const = default;
+    void mix(std::uint64_t part);
+  };
+  struct KeyHash {
+    std::size_t operator()(const Key& key) const { return key.low; }
+  };
   struct Side {
     std::vector<CountedExample> examples;
     std::uint64_t total = 0;
-    std::vector<std::uint32_t> places;                          // by situation
-    std::vector<std::uint32_t> rounds;                          // in which a place was set
-    std::unordered_map<std::uint64_t, std::uint32_t> of_pairs;  // by both situations
+    std::vector<std::uint32_t> places;  // by situation
+    std::vector<std::uint32_t> rounds;  // in which a place was set
+    std::unordered_map<Key, std::uint32_t, KeyHash> of_pairs;
   };
   std::uint32_t& place_of(Side& side, const Example& example, bool& added);
 
+  [[nodiscard]] Key key_of_pair(const Example& example);
+  [[nodiscard]] bool skipped(Name column);
+
+  enum class Known : std::uint8_t { no_answer, yes, no };
+  const Values& values_;
+  const Situations& situations_;
+  std::vector<std::string_view> skip_;
+  std::vector<Known> skipped_;  // by column
   Side positive_;
   Side negative_;
   std::uint32_t round_ = 1;

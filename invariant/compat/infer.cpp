@@ -52,6 +52,7 @@ class Engine {
 
  private:
   void run(const Relation& relation) {
+    for (const auto& context : contexts_) context->gatherer.skip(relation.skip);
     if (contexts_.size() == 1) {  // nothing to merge: examples need not be kept
       relation.infer(*contexts_[0], [&](Hypothesis&& hypothesis) {
         if (enough(relation, hypothesis)) finish(relation, hypothesis);

@@ -14,7 +14,8 @@
 
 namespace ttrace::invariant::compat {
 
-Context::Context(Trace& of) : trace(of), view(of, of.rows) {}
+Context::Context(Trace& of)
+    : trace(of), view(of, of.rows), gatherer(of.values(), of.shared.situations) {}
 Context::~Context() = default;
 
 const std::vector<View*>& Context::by_stage() {
