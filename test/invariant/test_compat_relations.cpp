@@ -60,8 +60,9 @@ struct Learned {
     std::string out = all.inverted ? "not " : "";
     out += std::string(values.text(only.property)) + "=";
     for (const Value value : only.values) {
-      out += value.kind == Kind::string ? std::string(values.text(value))
-                                        : std::to_string(value.integer);
+      if (value.kind == Kind::string) out += values.text(value);
+      if (value.kind == Kind::integer) out += std::to_string(value.integer);
+      if (value.kind == Kind::real) out += std::to_string(static_cast<int>(value.real)) + ".0";
     }
     return out;
   }
@@ -236,6 +237,27 @@ TEST_CASE("equal variables: initial states count in checks only") {
   CHECK(learned.counts(text) == "3/0");
   CHECK(learned.verdicts(text, run(1, 1)) == "P");
   CHECK(learned.verdicts(text, run(1, 2)) == "F1");
+}
+
+TEST_CASE("pairs of states: where two agree and on what tells them apart") {
+  Log log;
+  for (const char* name : {"a", "b", "c"}) {
+    const bool odd = name[0] == 'c';
+    const std::string bytes = R"(, "nbytes": )" + std::to_string(odd ? 4 : 8) + "}";
+    log.state(name, 0, R"({"data": 1)" + bytes);
+    for (int step = 1; step < 4; ++step) {
+      log.here.step = step;
+      log.state(name, 100 * step, R"({"data": )" + std::to_string(odd ? -step : step + 4) + bytes);
+    }
+    log.here.step = 0;
+  }
+  log.call("torch.m.end", 400, 401);
+  Learned learned({log});
+  // a and b agree in three states each; with c neither does. All names, and all steps, are alike
+  // in both: only the size is the same where the data are.
+  const std::string text = "Parameter.data stays consistent across training steps";
+  CHECK(learned.counts(text) == "3/6");
+  CHECK(learned.clause(text) == "attributes.nbytes=8.0");
 }
 
 TEST_CASE("results: calls that raise are left out, and counted") {
