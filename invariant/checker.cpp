@@ -18,6 +18,32 @@ const Condition* condition_of(const Values& values, const Invariant& invariant,
   return nullptr;
 }
 
+// TrainCheck takes addresses for values, and an attribute that is missing for one ("<NA>").
+bool says_nothing(const Values& values, const Invariant& invariant) {
+  for (const Param& param : invariant.params) {
+    if (param.type != ParamType::variable_type && param.type != ParamType::variable_name) continue;
+    if (is_identity(values.text(param.attribute))) return true;
+    if (param.constant.kind != Kind::string) continue;
+    if (values.text(param.constant).find("<NA>") != std::string_view::npos) return true;
+  }
+  return false;
+}
+
+void note_counters(World& world, const Condition& condition) {
+  for (const Conjunction& conjunction : condition.any) {
+    for (const Clause& clause : conjunction) {
+      if (clause.type != ClauseType::constant) continue;
+      const Column column = world.columns.of(clause.property);
+      const bool late = std::ranges::any_of(clause.values, [](Value value) {
+        return value.kind != Kind::integer || value.integer > kFirstSteps;
+      });
+      if (column == Column::counter || (column == Column::step && late)) {
+        world.counted.insert(clause.property);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 class Checker::Impl {
@@ -82,7 +108,8 @@ class Checker::Impl {
         const Invariant& invariant = *owner.judgements_[i].invariant;
         if (owner.world.values.text(invariant.relation) != relation.name()) continue;
         const Condition* condition = condition_of(owner.world.values, invariant, relation);
-        if (condition == nullptr) continue;
+        if (condition == nullptr || says_nothing(owner.world.values, invariant)) continue;
+        note_counters(owner.world, *condition);
         owner.judgements_[i].relation = &relation;
         numbers.push_back(i);
         conditions.push_back(condition);

@@ -8,10 +8,6 @@
 namespace ttrace::invariant {
 namespace {
 
-// The step tells the first iterations from the others and no more: a clause on the thousandth
-// would say nothing about another run, and situations stay few. Other counters (of batches within
-// an evaluation, of epochs) tell nothing.
-constexpr std::int64_t kFirstSteps = 2;
 constexpr std::int64_t kMetaLimit = 1 << 16;  // ranks and sizes, not times or losses
 
 bool same_fields(const std::vector<Field>& a, const std::vector<Field>& b) {
@@ -85,10 +81,14 @@ Place Tracker::place_of(const Record& record, std::int64_t step) {
 void Tracker::read_meta(const Record& record) {
   meta_.clear();
   for (const Field& field : record.fields) {
-    switch (world_.columns.of(field.column)) {
+    const Column column = world_.columns.of(field.column);
+    switch (column) {
       case Column::step:
-        if (of_the_first_steps(field.value)) meta_.push_back(field);
+      case Column::counter: {
+        const bool early = column == Column::step && of_the_first_steps(field.value);
+        if (early || world_.counted.contains(field.column)) meta_.push_back(field);
         break;
+      }
       case Column::stage:
       case Column::meta:
         if (may_ask(field.value)) meta_.push_back(field);

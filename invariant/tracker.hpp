@@ -16,6 +16,11 @@
 
 namespace ttrace::invariant {
 
+// The step tells the first iterations from the others and no more: a clause on the thousandth
+// would say nothing about another run, and situations stay few. Other counters (of batches within
+// an evaluation, of epochs) tell nothing.
+inline constexpr std::int64_t kFirstSteps = 2;
+
 // What a trace lacked; none of it stops a relation.
 struct Gaps {
   std::uint64_t never_ended = 0;  // calls without an end: the run was killed, or lines were lost

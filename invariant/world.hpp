@@ -5,6 +5,7 @@
 
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "invariant/columns.hpp"
 #include "invariant/signature.hpp"
@@ -20,6 +21,9 @@ struct World {
   std::unordered_map<SituationId, SituationId> steady;  // without the step, see separate.cpp
   Columns columns;
   const Signatures* signatures;  // nullptr: positional arguments keep their positions
+  // Counters (columns) that preconditions ask for by more than the first steps, which is what
+  // invariants from elsewhere may do.
+  std::unordered_set<Name> counted;
   // The last state records of a process may be missing: what TrainCheck's default tracker loses.
   bool loses_tail = false;
 

@@ -204,3 +204,34 @@ TEST_CASE("states of one place and step are told apart by how often it was passe
   CHECK(judgement->violations == 1);
   CHECK(judgement->evidence[0].found == "201 and 208");
 }
+
+TEST_CASE("an invariant of TrainCheck's may ask for any step, and may speak of an address in vain") {
+  Values values;
+  Run run(values);
+  train(run, 8, [&](int step) {
+    run.call("lib.a", [&] {
+      if (step == 5) run.call("lib.b");
+    });
+  });
+  Invariant invariant;
+  invariant.relation = values.name("APIContainRelation");
+  invariant.params.resize(2);
+  invariant.params[0].api = values.name("lib.a");
+  invariant.params[1].api = values.name("lib.b");
+  Clause clause;
+  clause.property = values.name("meta_vars.step");
+  clause.dtype = values.name("int");
+  clause.values = {integer(5)};
+  invariant.precondition = {{values.name("parent_func_call_pre"), {false, {{clause}}}}};
+  Invariant address = invariant;
+  address.params[1].type = ParamType::variable_type;
+  address.params[1].variable_type = values.name("torch.nn.Parameter");
+  address.params[1].attribute = values.name("_TRAINCHECK_data_ID");
+  const std::vector<Invariant> invariants{invariant, address};
+
+  const CheckResult result = check(values, {run.records}, invariants, nullptr);
+
+  CHECK(result.judgements[0].verdict == Verdict::passed);
+  CHECK(result.judgements[0].covered == 1);
+  CHECK(result.judgements[1].verdict == Verdict::not_triggered);
+}
