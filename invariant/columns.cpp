@@ -55,7 +55,7 @@ bool is_of_interest(std::string_view attribute) {
 }
 
 bool is_identity(std::string_view name) {
-  return name.find("_TRAINCHECKx_") != std::string_view::npos ||
+  return name.find("_TRAINCHECK_") != std::string_view::npos ||
          name.find("_ML_DAIKON") != std::string_view::npos;
 }
 
