@@ -124,12 +124,12 @@ def lambda_free(x):
 
 
 def imports(out):
-    """A module of torch whose import calls many functions of torch."""
+    """Modules of torch whose import calls many functions of torch, and one to be used."""
     F.relu(torch.ones(2))
-    distributions = importlib.import_module("torch.distributions")
-    distributions.Normal(0.0, 1.0).log_prob(torch.zeros(1))
+    importlib.import_module("torch._dynamo")
+    prune = importlib.import_module("torch.nn.utils.prune")
     F.gelu(torch.ones(2))
-    torch.nn.functional.softmax(torch.ones(2), 0)
+    prune.l1_unstructured(nn.Linear(3, 3), "weight", 0.5)
 
 
 def threads(out):
