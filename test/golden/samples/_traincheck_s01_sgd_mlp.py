@@ -1,6 +1,6 @@
 from traincheck import annotate_stage
 import os
-os.environ['TRAINCHECK_OUTPUT_DIR'] = "/tmp/ttrace-bench-events-cpadyc4a/out"
+os.environ['TRAINCHECK_OUTPUT_DIR'] = "/tmp/ttrace-bench-events-2r99qasn/out"
 
 from traincheck.utils import register_custom_excepthook
 if os.environ.get("TRAINCHECK_DEBUG") == "1":
@@ -11,7 +11,7 @@ import traincheck.config.config as general_config
 general_config.INSTR_DESCRIPTORS = False
 general_config.MODEL_TRACKER_STYLE = 'proxy'
 import traincheck.instrumentor.proxy_wrapper.proxy_config as proxy_config
-proxy_config.__dict__.update({'proxy_log_dir': '/tmp/ttrace-bench-events-cpadyc4a/out/proxy_log.json'})
+proxy_config.__dict__.update({'proxy_log_dir': '/tmp/ttrace-bench-events-2r99qasn/out/proxy_log.json'})
 
 from traincheck.instrumentor.proxy_wrapper.proxy import Proxy
 
