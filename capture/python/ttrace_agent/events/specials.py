@@ -196,7 +196,7 @@ class Specials:
     def _after_update(self, name: str) -> After:
         def after(rows: Any, args: Any, kwargs: Any, known: Any) -> None:
             tensors = args[0] if args else kwargs.get("params", [])
-            self._states.look(rows, tensors, name, SURELY)  # type: ignore[union-attr]
+            self._states.updated(rows, tensors, name)  # type: ignore[union-attr]
 
         return after
 

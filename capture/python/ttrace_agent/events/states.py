@@ -3,14 +3,13 @@
 
 They are looked at where they can: gradients after the backward pass, after clipping and zero_grad;
 all of them when the optimizer is made, after the function that makes the update, and after the
-step. What has the same memory and version as when it was last hashed is not hashed again inside one
-step; across steps everything is, because collectives write without a new version. A row is written
-for what has changed, and after each step for every parameter of the optimizer.
+step. There everything is hashed, whatever versions say, because collectives write without a new
+one; elsewhere what has the same memory and version as before is not. A row is written for what has
+changed, and in each step for every parameter of the optimizer.
 """
 
 from __future__ import annotations
 
-import math
 import time
 import weakref
 from typing import Any, Callable, Dict, Iterable, List, Tuple
@@ -101,7 +100,8 @@ class States:
 
     def made(self, rows: List[int], optimizer: Any) -> None:
         """An optimizer: its parameters as they are at the beginning."""
-        self.look(rows, parameters_of(optimizer), "torch.optim.optimizer.Optimizer.__init__")
+        self._look(rows, self._pairs_of(optimizer), "torch.optim.optimizer.Optimizer.__init__",
+                   *self._wanted(IF_NEW))
 
     def gradients(self, rows: List[int], where: str, hash_grad: int) -> None:
         """Of all models."""
@@ -130,9 +130,11 @@ class States:
                 break
 
     def stepped(self, rows: List[int], optimizer: Any, where: str, since: int) -> None:
-        """After a step. What was looked at after `since` is hashed again only if it is new."""
+        """After a step. What was looked at after `since` has its row, if it is still the same."""
         pairs = self._pairs_of(optimizer)
-        self._look(rows, pairs, where, *self._wanted(SURELY), True, since)
+        left = [(variable, tensor) for variable, tensor in pairs
+                if variable.looked <= since or tensor._version != variable.version]
+        self._look(rows, left, where, *self._wanted(SURELY), True)
         if self._want_states:
             parameters = [tensor for _, tensor in pairs]
             owner, find, name = self._optimizer_name(optimizer), self._find, self._state_name
@@ -144,12 +146,11 @@ class States:
 
     # ---- looking ----
 
-    def look(self, rows: List[int], tensors: Iterable[Any], where: str, hash_data: int = IF_NEW,
-             ) -> None:
-        """Writes rows of the parameters that have changed."""
+    def updated(self, rows: List[int], tensors: Iterable[Any], where: str) -> None:
+        """After the function that makes the update."""
         find, name = self._find, self._parameter_name
         self._look(rows, [(find(tensor, name), tensor) for tensor in tensors], where,
-                   *self._wanted(hash_data))
+                   *self._wanted(SURELY), True)
 
     def _wanted(self, hash_data: int) -> Tuple[int, int]:
         return hash_data if self._want_data else NO, IF_NEW if self._want_grad else NO
@@ -170,7 +171,8 @@ class States:
         return pairs
 
     def _look(self, rows: List[int], pairs: List[Tuple[Variable, Any]], where: str, hash_data: int,
-              hash_grad: int, always: bool = False, since: float = math.inf) -> None:
+              hash_grad: int, always: bool = False) -> None:
+        """Writes rows of what has changed; `always`: of everything."""
         now, plain = time.monotonic_ns(), self._plain
         before: List[Any] = []
         tensors: List[Any] = []
@@ -182,7 +184,7 @@ class States:
                 version = tensor._version
                 address = tensor.data_ptr() if type(tensor) in plain else id(tensor)
                 if (version != variable.version or address != variable.address
-                        or (hash_data == SURELY and variable.looked <= since)):
+                        or hash_data == SURELY):
                     variable.version, variable.address = version, address
                     tensors.append(tensor)
                     homes.append((variable, True))
