@@ -101,7 +101,13 @@ const h5::Dataset& Hdf5Side::open(const h5::Object& object) {
 
 const FileBytes& Hdf5Side::bytes(const h5::Object& object) {
   auto& entry = bytes_[object.identity.file];
-  if (!entry) entry = std::make_unique<FileBytes>(h5::file_of(caller_, object), mode_);
+  if (entry) return *entry;
+  auto made = std::make_unique<FileBytes>(h5::file_of(caller_, object), mode_);
+  if (made->identity() != object.identity.file) {
+    throw Trouble(kWhat, made->path().string(),
+                  "another file has taken its place; try again when nothing writes there");
+  }
+  entry = std::move(made);
   return *entry;
 }
 

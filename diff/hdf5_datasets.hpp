@@ -32,7 +32,7 @@ class Hdf5Side {
   h5::Caller caller_;
   ReadMode mode_;
   h5::Handle file_;
-  std::map<std::uint64_t, std::unique_ptr<FileBytes>> bytes_;
+  std::map<FileIdentity, std::unique_ptr<FileBytes>> bytes_;
   std::optional<h5::Dataset> latest_;  // its type is likely that of the next
 };
 

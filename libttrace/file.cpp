@@ -60,6 +60,12 @@ void FileDescriptor::reset() {
   if (fd_ >= 0) close(release());
 }
 
+FileIdentity identity_of(int descriptor, const fs::path& path) {
+  struct stat status {};
+  if (fstat(descriptor, &status) != 0) throw system_trouble("cannot read", path, errno);
+  return {status.st_dev, status.st_ino};
+}
+
 FileDescriptor open_file(const fs::path& path, int flags) {
   for (;;) {
     FileDescriptor file(open(path.c_str(), flags | O_CLOEXEC, 0666));
@@ -104,22 +110,19 @@ std::string read_text(const fs::path& path) {
   return text;
 }
 
-MappedFile::MappedFile(const fs::path& path, FileDescriptor file, std::uint64_t size,
-                       int protection)
-    : path_(path), file_(std::move(file)) {
+void MappedFile::map(int file, std::uint64_t size, int protection) {
   if (size == 0) return;  // cannot be mapped, and need not be
-  void* data = mmap(nullptr, size, protection, MAP_SHARED, file_.get(), 0);
+  void* data = mmap(nullptr, size, protection, MAP_SHARED, file, 0);
   if (data == MAP_FAILED) throw system_trouble("cannot map", path_, errno);
   data_ = static_cast<std::byte*>(data);
   size_ = size;
   watch_mapping(data_, size_, path_);
 }
 
-MappedFile::MappedFile(const fs::path& path) {
-  FileDescriptor file = open_file(path, O_RDONLY);
-  const std::uint64_t size = size_of_file(file, path);
-  *this = MappedFile(path, std::move(file), size, PROT_READ);
-  file_.reset();  // the mapping needs no descriptor, and traces have many segments
+MappedFile::MappedFile(const fs::path& path) : MappedFile(path, open_file(path, O_RDONLY)) {}
+
+MappedFile::MappedFile(const fs::path& path, const FileDescriptor& file) : path_(path) {
+  map(file.get(), size_of_file(file, path), PROT_READ);
 }
 
 MappedFile MappedFile::scratch(std::uint64_t size) {
@@ -130,7 +133,11 @@ MappedFile MappedFile::scratch(std::uint64_t size) {
   if (ftruncate(file.get(), static_cast<off_t>(size)) != 0) {
     throw system_trouble("cannot create a temporary file", name, errno);
   }
-  return MappedFile(name, std::move(file), size, PROT_READ | PROT_WRITE);
+  MappedFile made;
+  made.path_ = name;
+  made.file_ = std::move(file);
+  made.map(made.file_.get(), size, PROT_READ | PROT_WRITE);
+  return made;
 }
 
 MappedFile::~MappedFile() {

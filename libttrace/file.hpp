@@ -3,6 +3,7 @@
 // system's own words, and a full disk says what to do about it.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -37,6 +38,13 @@ class FileDescriptor {
   int fd_ = -1;
 };
 
+// Which file it is, by whatever name.
+struct FileIdentity {
+  std::uint64_t device = 0, inode = 0;
+  auto operator<=>(const FileIdentity&) const = default;
+};
+[[nodiscard]] FileIdentity identity_of(int descriptor, const std::filesystem::path& path);
+
 [[nodiscard]] FileDescriptor open_file(const std::filesystem::path& path, int flags);
 void write_at(const FileDescriptor& file, std::span<const std::byte> bytes, std::uint64_t offset,
               const std::filesystem::path& path);
@@ -50,6 +58,9 @@ class MappedFile {
  public:
   MappedFile() = default;
   explicit MappedFile(const std::filesystem::path& path);  // read only
+  // The same of a file that is open. The mapping needs no descriptor, and traces have many
+  // segments.
+  MappedFile(const std::filesystem::path& path, const FileDescriptor& file);
   // `size` writable bytes in a temporary file that has no name and goes away with the mapping.
   // Disk space comes with reserve(), before the bytes are touched.
   static MappedFile scratch(std::uint64_t size);
@@ -64,8 +75,7 @@ class MappedFile {
   void release(std::span<const std::byte> view) const;
 
  private:
-  MappedFile(const std::filesystem::path& path, FileDescriptor file, std::uint64_t size,
-             int protection);
+  void map(int file, std::uint64_t size, int protection);
   void swap(MappedFile& other) noexcept;
 
   std::filesystem::path path_;

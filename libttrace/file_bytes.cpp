@@ -36,13 +36,12 @@ FileBytes::FileBytes(const std::filesystem::path& path, ReadMode mode, Descripto
   struct stat status {};
   if (fstat(file_.get(), &status) != 0) throw system_trouble("cannot read", path, errno);
   size_ = static_cast<std::uint64_t>(status.st_size);
-  device_ = status.st_dev;
-  inode_ = status.st_ino;
+  identity_ = {status.st_dev, status.st_ino};
   const bool keep = descriptors == Descriptors::kept;
   if (mode == ReadMode::automatic) {
-    map_ = MappedFile(path);
+    map_ = MappedFile(path, file_);
     size_ = map_.bytes().size();
-    if (keep) direct_ = FileDescriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT));
+    if (keep) direct_ = open_direct();
     direct_works_ = !keep || direct_.valid();
   }
   if (!keep) file_.reset();
@@ -71,22 +70,26 @@ const std::byte* FileBytes::view(std::uint64_t offset, std::size_t count,
 // The same file again, not another that has taken its name.
 FileDescriptor FileBytes::reopen(int flags) const {
   FileDescriptor file = open_file(path_, flags);
-  struct stat status {};
-  if (fstat(file.get(), &status) != 0) throw system_trouble("cannot read", path_, errno);
-  if (status.st_dev == device_ && status.st_ino == inode_) return file;
+  if (identity_of(file.get(), path_) == identity_) return file;
   throw Trouble("cannot read", path_.string(),
                 "another file has taken its place; try again when nothing writes there");
+}
+
+// Invalid: this file system has no reads past the cache, or another file has taken the name.
+FileDescriptor FileBytes::open_direct() const {
+  try {
+    return reopen(O_RDONLY | O_DIRECT);
+  } catch (const Trouble&) {
+    return FileDescriptor();  // the mapping is still there
+  }
 }
 
 // nullptr: this file system has no reads past the cache.
 const std::byte* FileBytes::read_direct(std::uint64_t offset, std::size_t count,
                                         ReadBuffer& buffer) const {
   if (direct_.valid()) return read(direct_.get(), offset, count, buffer);
-  try {
-    return read(reopen(O_RDONLY | O_DIRECT).get(), offset, count, buffer);
-  } catch (const Trouble&) {
-    return nullptr;  // the mapping is still there
-  }
+  const FileDescriptor file = open_direct();
+  return file.valid() ? read(file.get(), offset, count, buffer) : nullptr;
 }
 
 // nullptr: `file` was opened past the cache, and the file system has no such reads.

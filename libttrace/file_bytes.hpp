@@ -44,6 +44,7 @@ class FileBytes {
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   [[nodiscard]] std::uint64_t size() const { return size_; }
+  [[nodiscard]] const FileIdentity& identity() const { return identity_; }
   // All of it; empty where it is not mapped.
   [[nodiscard]] std::span<const std::byte> mapped() const { return map_.bytes(); }
   // `count` bytes from `offset` on: in the mapping, or in `buffer`. Valid until release, or the
@@ -62,9 +63,11 @@ class FileBytes {
                         ReadBuffer& buffer) const;
   const std::byte* read_direct(std::uint64_t offset, std::size_t count, ReadBuffer& buffer) const;
   [[nodiscard]] FileDescriptor reopen(int flags) const;
+  [[nodiscard]] FileDescriptor open_direct() const;
 
   std::filesystem::path path_;
-  std::uint64_t size_ = 0, device_ = 0, inode_ = 0;
+  FileIdentity identity_;
+  std::uint64_t size_ = 0;
   MappedFile map_;
   // The second is opened past the cache; invalid where the file system cannot, and on demand.
   FileDescriptor file_, direct_;

@@ -66,6 +66,8 @@ Handle open_with_cache(const Caller& caller, std::size_t chunk_bytes) {
   const Handle access = caller.own(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
   caller.check(H5Pset_fclose_degree(access.get(), H5F_CLOSE_STRONG));
   if (chunk_bytes > 0) caller.check(H5Pset_cache(access.get(), 0, 521, chunk_bytes, 0.75));
+  // Others have no descriptor that tells which file it is, as FileBytes must know.
+  caller.check(H5Pset_fapl_sec2(access.get()));
   disable_locks(caller, access.get());
   return caller.own(H5Fopen(caller.file().c_str(), H5F_ACC_RDONLY, access.get()), H5Fclose);
 }

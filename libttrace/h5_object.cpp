@@ -27,11 +27,22 @@ const void* place_in(const Info& info) { return &info.addr; }
 constexpr std::size_t kPlaceBytes = sizeof(haddr_t);
 #endif
 
-Object describe(const Caller& caller, Handle handle) {
+// Of the file that libhdf5 has open, not of what has its name now.
+FileIdentity file_identity(const Caller& caller, Id object) {
+  const Handle file = caller.own(H5Iget_file_id(object), H5Fclose);
+  void* descriptor = nullptr;
+  caller.check(H5Fget_vfd_handle(file.get(), H5P_DEFAULT, &descriptor));
+  return identity_of(*static_cast<int*>(descriptor), caller.file());
+}
+
+// `group`: what it was reached from, most often in the same file.
+Object describe(const Caller& caller, Handle handle, const Object* group = nullptr) {
   Info info;
   caller.check(get_info(handle.get(), &info));
   Object object;
-  object.identity.file = info.fileno;
+  object.opening = info.fileno;
+  const bool known = group != nullptr && group->opening == object.opening;
+  object.identity.file = known ? group->identity.file : file_identity(caller, handle.get());
   static_assert(kPlaceBytes <= sizeof(object.identity.place));
   std::memcpy(object.identity.place.data(), place_in(info), kPlaceBytes);
   object.attributes = info.num_attrs;
@@ -114,7 +125,7 @@ Object root_of(const Caller& caller, Id file) {
 
 Object open_child(const Caller& caller, const Object& group, const std::string& name) {
   const Id id = H5Oopen(group.handle.get(), name.c_str(), H5P_DEFAULT);
-  if (id >= 0) return describe(caller, caller.own(id, H5Oclose));
+  if (id >= 0) return describe(caller, caller.own(id, H5Oclose), &group);
   Object object;
   object.link = target_of(caller, group, name);
   return object;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "libttrace/core/record.hpp"
+#include "libttrace/file.hpp"
 #include "libttrace/h5.hpp"
 #include "libttrace/h5_element.hpp"
 
@@ -23,7 +24,7 @@ enum class ObjectKind : std::uint8_t { group, dataset, datatype, dangling };
 
 // Which object of which file it is, by whatever path it was reached.
 struct Identity {
-  std::uint64_t file = 0;
+  FileIdentity file;
   std::array<std::uint8_t, 16> place{};
   auto operator<=>(const Identity&) const = default;
 };
@@ -32,6 +33,7 @@ struct Object {
   Handle handle;
   ObjectKind kind = ObjectKind::dangling;
   Identity identity;
+  std::uint64_t opening = 0;     // libhdf5's number of the file, new whenever it is opened again
   std::uint64_t attributes = 0;  // how many it has
   std::string link;              // of a dangling one: what it points to
 };
