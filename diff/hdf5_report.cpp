@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdio>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -21,6 +22,25 @@ constexpr int kVersion = 1;
 
 std::string colored(const std::string& text, const char* code, const TextOptions& options) {
   return options.color ? "\033[" + std::string(code) + "m" + text + "\033[0m" : text;
+}
+
+// Names and texts may have control characters, which a terminal would obey.
+std::string printable(const std::string& text) {
+  std::string out;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const auto byte = static_cast<unsigned char>(text[at]);
+    const bool high = byte == 0xc2 && at + 1 < text.size() &&  // U+0080 to U+009f
+                      (static_cast<unsigned char>(text[at + 1]) & 0xe0u) == 0x80u;
+    if (byte >= 0x20 && byte != 0x7f && !high) {
+      out += text[at];
+      continue;
+    }
+    const unsigned code = high ? static_cast<unsigned char>(text[++at]) : byte;
+    char escaped[8];
+    std::snprintf(escaped, sizeof escaped, code == '\n' ? "\\n" : "\\x%02x", code);
+    out += escaped;
+  }
+  return out;
 }
 
 std::string name_of(const Hdf5Finding& finding) {
@@ -60,10 +80,10 @@ std::string unequal_text(const Hdf5Report& report) {
   }
   if (furthest == nullptr) return "  all datasets are equal";
   const Metrics& total = furthest->numbers.total;
-  return "  " + plural(unequal, "dataset") + " not equal, the furthest " + furthest->path + ": " +
-         grouped(total.unequal) + " of " + grouped(total.count) + " elements, relative error " +
-         short_number(furthest->relative_error) + ", largest error " +
-         short_number(total.max_error) + " (" + furthest->worst_values + ")";
+  return "  " + plural(unequal, "dataset") + " not equal, the furthest " +
+         printable(furthest->path) + ": " + grouped(total.unequal) + " of " + grouped(total.count) +
+         " elements, relative error " + short_number(furthest->relative_error) +
+         ", largest error " + short_number(total.max_error) + " (" + furthest->worst_values + ")";
 }
 
 Json number_or_null(const std::optional<double>& value) {
@@ -150,7 +170,7 @@ std::string hdf5_report_as_text(const Hdf5Report& report, const TextOptions& opt
   const std::size_t top = options.verbose ? report.findings.size() : options.top;
   for (std::size_t i = 0; i < report.findings.size() && i < top; ++i) {
     const Hdf5Finding& finding = report.findings[i];
-    line("  " + name_of(finding) + ": " + finding.message);
+    line("  " + printable(name_of(finding) + ": " + finding.message));
     const auto of = lines.find(finding.path);
     if (of == lines.end() || !finding.attribute.empty() || !of->second->compared_as) continue;
     const std::string ulp = ulp_text(*of->second);
@@ -164,7 +184,7 @@ std::string hdf5_report_as_text(const Hdf5Report& report, const TextOptions& opt
       line("  and " + plural(report.notes.size() - i, "more note") + " (-v, --json)");
       break;
     }
-    line("note: " + name_of(report.notes[i]) + ": " + report.notes[i].message);
+    line("note: " + printable(name_of(report.notes[i]) + ": " + report.notes[i].message));
   }
   if (!options.verbose) return text;
   for (const DatasetLine& entry : report.datasets) {
