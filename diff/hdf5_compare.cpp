@@ -4,15 +4,15 @@
 // is handed to the crew, which compares it while the walk goes on.
 #include "diff/hdf5_compare.hpp"
 
-#include <fnmatch.h>
-
 #include <algorithm>
 #include <memory>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "diff/hdf5_datasets.hpp"
 #include "diff/hdf5_elements.hpp"
+#include "diff/hdf5_filter.hpp"
 #include "libttrace/core/mapped_guard.hpp"
 #include "libttrace/core/trouble.hpp"
 
@@ -24,17 +24,18 @@ using h5::ObjectKind;
 
 constexpr const char* kWhat = "compare";
 
-// Pairs of groups on the way to a place.
-struct Trail {
-  std::pair<h5::Identity, h5::Identity> pair;
-  std::shared_ptr<const Trail> before;
+// What is still to be visited. Few objects are open at a time, whatever the number of siblings.
+struct Pending {
+  std::string path, name;
+  PathFilter::State state;
+  std::shared_ptr<const Object> reference, candidate;  // the groups it is in
 };
 
 // Objects of equal paths.
 struct Place {
   std::string path;
-  std::shared_ptr<Object> reference, candidate;
-  std::shared_ptr<const Trail> trail;
+  PathFilter::State state;
+  std::shared_ptr<const Object> reference, candidate;
 };
 
 class Walk {
@@ -46,13 +47,17 @@ class Walk {
         backend_(backend),
         options_(options),
         report_(report),
+        filter_(options.filter),
         datasets_(reference, candidate, backend, options, report) {}
 
   void run() {
-    std::vector<Place> open{{"/", std::make_shared<Object>(reference_.root()),
-                             std::make_shared<Object>(candidate_.root()), nullptr}};
+    std::vector<Pending> open;
+    visit({"/", filter_.after(filter_.start(), "/"),
+           std::make_shared<const Object>(reference_.root()),
+           std::make_shared<const Object>(candidate_.root())},
+          open);
     while (!open.empty()) {
-      const Place place = std::move(open.back());
+      const Place place = open_pair(open.back());
       open.pop_back();
       visit(place, open);
     }
@@ -61,21 +66,21 @@ class Walk {
   }
 
  private:
-  void visit(const Place& place, std::vector<Place>& open) {
+  void visit(const Place& place, std::vector<Pending>& open) {
     const Object &left = *place.reference, &right = *place.candidate;
     if (was_compared(place)) return;
     if (left.kind != right.kind) {
-      if (selected(place.path)) {
+      if (filter_.accepts(place.state)) {
         find("kind_differs", place.path,
              std::string(name_of(left.kind)) + " against " + name_of(right.kind));
       } else {
-        lone(kReference, place.path, left);
-        lone(kCandidate, place.path, right);
+        look_into(kReference, place.path, place.state, place.reference);
+        look_into(kCandidate, place.path, place.state, place.candidate);
       }
       return;
     }
     if (left.kind == ObjectKind::group) return visit_group(place, open);
-    if (!selected(place.path)) return;
+    if (!filter_.accepts(place.state)) return;
     compare_attributes(place);
     if (left.kind == ObjectKind::dataset) return datasets_.compare(place.path, left, right);
     if (left.kind == ObjectKind::datatype) {
@@ -91,47 +96,48 @@ class Walk {
     }
   }
 
-  // Under another path. With a filter every path counts, and only cycles are cut.
+  [[nodiscard]] Place open_pair(const Pending& at) const {
+    const auto opened = [&](const Hdf5Side& side, const Object& group) {
+      return std::make_shared<const Object>(h5::open_child(side.caller(), group, at.name));
+    };
+    return {at.path, at.state, opened(reference_, *at.reference),
+            opened(candidate_, *at.candidate)};
+  }
+
+  // Under another path, from which the filter lets the same through.
   bool was_compared(const Place& place) {
-    const std::pair pair(place.reference->identity, place.candidate->identity);
     if (place.reference->kind == ObjectKind::dangling ||
         place.candidate->kind == ObjectKind::dangling) {
       return false;
     }
-    if (options_.filter.empty()) return !seen_.insert(pair).second;
-    for (const Trail* at = place.trail.get(); at != nullptr; at = at->before.get()) {
-      if (at->pair == pair) return true;
-    }
-    return false;
+    return !seen_.insert({place.reference->identity, place.candidate->identity, place.state})
+                .second;
   }
 
-  void visit_group(const Place& place, std::vector<Place>& open) {
-    if (selected(place.path)) {
+  void visit_group(const Place& place, std::vector<Pending>& open) {
+    if (filter_.accepts(place.state)) {
       ++report_.groups;
       compare_attributes(place);
     }
     const auto left = h5::child_names(reference_.caller(), *place.reference);
     const auto right = h5::child_names(candidate_.caller(), *place.candidate);
-    const std::string prefix = place.path == "/" ? "/" : place.path + "/";
-    lone_children(kReference, prefix, *place.reference, left, right);
-    lone_children(kCandidate, prefix, *place.candidate, right, left);
+    lone_children(kReference, place, left, right);
+    lone_children(kCandidate, place, right, left);
     std::vector<std::string> common;
     std::set_intersection(left.begin(), left.end(), right.begin(), right.end(),
                           std::back_inserter(common));
-    const auto trail = std::make_shared<const Trail>(
-        Trail{{place.reference->identity, place.candidate->identity}, place.trail});
-    // Objects that are no groups are compared at once, so that few are open at a time.
-    std::vector<Place> groups;
+    // Objects that are no groups are compared at once; groups are opened again when it is their
+    // turn.
+    std::vector<Pending> groups;
     for (const std::string& name : common) {
-      Place child{
-          prefix + name,
-          std::make_shared<Object>(h5::open_child(reference_.caller(), *place.reference, name)),
-          std::make_shared<Object>(h5::open_child(candidate_.caller(), *place.candidate, name)),
-          trail};
+      Pending at{path_of(place.path, name), name, state_of(place.path, place.state, name),
+                 place.reference, place.candidate};
+      if (filter_.is_hopeless(at.state)) continue;
+      const Place child = open_pair(at);
       const bool both =
           child.reference->kind == ObjectKind::group && child.candidate->kind == ObjectKind::group;
       if (both) {
-        groups.push_back(std::move(child));
+        groups.push_back(std::move(at));
       } else {
         visit(child, open);
       }
@@ -139,35 +145,57 @@ class Walk {
     std::move(groups.rbegin(), groups.rend(), std::back_inserter(open));
   }
 
+  static std::string path_of(const std::string& group, const std::string& name) {
+    return group == "/" ? "/" + name : group + "/" + name;
+  }
+  PathFilter::State state_of(const std::string& group, PathFilter::State state,
+                             const std::string& name) {
+    return filter_.after(state, group == "/" ? name : "/" + name);
+  }
+
   struct Side {
     const char *kind, *name;
   };
   static constexpr Side kReference{"missing", "reference"}, kCandidate{"unexpected", "candidate"};
 
-  void lone_children(const Side& side, const std::string& prefix, const Object& group,
-                     const std::vector<std::string>& names,
+  [[nodiscard]] const h5::Caller& caller_of(const Side& side) const {
+    return (&side == &kReference ? reference_ : candidate_).caller();
+  }
+
+  void lone_children(const Side& side, const Place& place, const std::vector<std::string>& names,
                      const std::vector<std::string>& others) {
-    const h5::Caller& caller = (&side == &kReference ? reference_ : candidate_).caller();
+    const auto& group = &side == &kReference ? place.reference : place.candidate;
     std::vector<std::string> alone;
     std::set_difference(names.begin(), names.end(), others.begin(), others.end(),
                         std::back_inserter(alone));
     for (const std::string& name : alone) {
-      lone(side, prefix + name, h5::open_child(caller, group, name));
+      const PathFilter::State state = state_of(place.path, place.state, name);
+      if (filter_.is_hopeless(state)) continue;
+      const auto object =
+          std::make_shared<const Object>(h5::open_child(caller_of(side), *group, name));
+      lone(side, path_of(place.path, name), state, object);
     }
   }
 
   // What one file has at this path, or in this group, and the filter selects.
-  void lone(const Side& side, const std::string& path, const Object& object) {
-    if (selected(path)) {
-      find(side.kind, path, std::string("a ") + name_of(object.kind) + " only in the " + side.name);
-      return;
+  void lone(const Side& side, const std::string& path, PathFilter::State state,
+            const std::shared_ptr<const Object>& object) {
+    if (!filter_.accepts(state)) return look_into(side, path, state, object);
+    find(side.kind, path, std::string("a ") + name_of(object->kind) + " only in the " + side.name);
+  }
+
+  void look_into(const Side& side, const std::string& path, PathFilter::State state,
+                 const std::shared_ptr<const Object>& object) {
+    if (object->kind != ObjectKind::group) return;
+    auto& seen = &side == &kReference ? seen_in_reference_ : seen_in_candidate_;
+    if (!seen.insert({object->identity, state}).second) return;
+    for (const std::string& name : h5::child_names(caller_of(side), *object)) {
+      const PathFilter::State below = state_of(path, state, name);
+      if (filter_.is_hopeless(below)) continue;
+      const auto child =
+          std::make_shared<const Object>(h5::open_child(caller_of(side), *object, name));
+      lone(side, path_of(path, name), below, child);
     }
-    if (object.kind != ObjectKind::group) return;
-    if (std::find(lone_.begin(), lone_.end(), object.identity) != lone_.end()) return;  // a cycle
-    lone_.push_back(object.identity);
-    const h5::Caller& caller = (&side == &kReference ? reference_ : candidate_).caller();
-    lone_children(side, path + "/", object, h5::child_names(caller, object), {});
-    lone_.pop_back();
   }
 
   void compare_attributes(const Place& place) {
@@ -225,10 +253,6 @@ class Walk {
     return within(metrics.total, options_.limits);
   }
 
-  [[nodiscard]] bool selected(const std::string& path) const {
-    return options_.filter.empty() ||
-           fnmatch(options_.filter.c_str(), path.c_str(), FNM_NOESCAPE) == 0;
-  }
   void find(const std::string& kind, const std::string& path, const std::string& message,
             const std::string& attribute = "") {
     report_.findings.push_back({kind, path, attribute, message});
@@ -242,8 +266,9 @@ class Walk {
   const Backend& backend_;
   const Hdf5Options& options_;
   Hdf5Report& report_;
-  std::set<std::pair<h5::Identity, h5::Identity>> seen_;
-  std::vector<h5::Identity> lone_;  // groups around the one that is looked into
+  PathFilter filter_;
+  std::set<std::tuple<h5::Identity, h5::Identity, PathFilter::State>> seen_;
+  std::set<std::pair<h5::Identity, PathFilter::State>> seen_in_reference_, seen_in_candidate_;
   DatasetComparer datasets_;
 };
 

@@ -6,7 +6,9 @@ import json
 import os
 import pathlib
 import subprocess
+import sys
 import tempfile
+import time
 import unittest
 
 import h5py
@@ -39,6 +41,23 @@ class FilesTest(unittest.TestCase):
         done = subprocess.run([DIFF, *map(str, arguments)], capture_output=True, text=True, timeout=300)
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         return done.stdout if stdout_only else done.stdout + done.stderr
+
+    def peak(self, *arguments) -> tuple[int, int]:
+        """Exit code and MiB. Started by a small process, because a child begins with its parent's peak."""
+        small = ("import os, sys; pid = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ, file_actions="
+                 "[(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]); _, status, usage = os.wait4(pid, 0); "
+                 "print(os.waitstatus_to_exitcode(status), usage.ru_maxrss // 1024)")
+        done = subprocess.run([sys.executable, "-S", "-c", small, DIFF, *map(str, arguments)], capture_output=True,
+                              text=True, check=True)
+        code, peak = map(int, done.stdout.split())
+        return code, peak
+
+    def cost(self, *arguments, code: int) -> tuple[float, int]:
+        """Seconds and MiB."""
+        begin = time.monotonic()
+        exit_code, peak = self.peak(*arguments)
+        self.assertEqual(exit_code, code)
+        return time.monotonic() - begin, peak
 
     def report(self, left, right, *options, code: int) -> dict:
         """Of two files or of what fills them."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 import time
 import unittest
 
@@ -230,16 +229,6 @@ class Contents(FilesTest):
 
 class Large(FilesTest):
     elements = 5 * 2**28  # 5 GiB of float32
-
-    def peak(self, *arguments) -> tuple[int, int]:
-        """Exit code and MiB. Started by a small process, because a child begins with its parent's peak."""
-        small = ("import os, sys; pid = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ, file_actions="
-                 "[(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]); _, status, usage = os.wait4(pid, 0); "
-                 "print(os.waitstatus_to_exitcode(status), usage.ru_maxrss // 1024)")
-        done = subprocess.run([sys.executable, "-S", "-c", small, DIFF, *map(str, arguments)], capture_output=True,
-                              text=True, check=True)
-        code, peak = map(int, done.stdout.split())
-        return code, peak
 
     def test_a_chunked_dataset_of_5_gib_that_is_nearly_empty(self):
         def fill(value):

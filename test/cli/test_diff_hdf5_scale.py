@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ttrace-diff on two HDF5 files with very many objects, paths or elements that were never written."""
+from __future__ import annotations
+
+import ctypes
+import random
+import shutil
+import unittest
+
+import h5py
+import numpy as np
+
+from made_files import DIFFERS, SAME, FilesTest
+
+FNM_NOESCAPE = 2
+libc = ctypes.CDLL(None)
+
+
+class Filters(FilesTest):
+    def test_they_select_as_fnmatch(self):
+        """Globs that are put together at random, and the C library's own opinion of each path."""
+        names = ["a", "b", "ab", "a/b", "b/a", "b/ab/a", "aab/b-b", "c/[", "c/]a", "c/a]", "c/!", "b/ba/*"]
+        a = self.write("a.h5", {f"d/{name}" if name in ("a", "b", "c") else f"top/{name}": 1 for name in names})
+        b = self.write("b.h5", {f"d/{name}" if name in ("a", "b", "c") else f"top/{name}": 2 for name in names})
+        with h5py.File(a) as file:
+            paths = []
+            file.visititems(lambda name, item: paths.append("/" + name) if isinstance(item, h5py.Dataset) else None)
+        pieces = ["*", "*", "?", "a", "b", "/", "[ab]", "[!a]", "[^b]", "[]a]", "[[]", "[a-c]", "[", "]", "[[:alpha:]]", "\\", "top", "/d/"]
+        generator = random.Random(5)
+        for _ in range(150):
+            glob = "/" + "".join(generator.choice(pieces) for _ in range(generator.randint(1, 7)))
+            if generator.random() < 0.3:
+                glob = glob[1:]
+            wanted = sorted(path for path in paths if libc.fnmatch(glob.encode(), path.encode(), FNM_NOESCAPE) == 0)
+            if not wanted:
+                continue
+            with self.subTest(glob=glob):
+                self.assertEqual(sorted(path for _, path in self.kinds(a, b, "--filter", glob)), wanted)
+
+    def diamond(self, value):
+        """2^40 paths lead to the dataset."""
+        def put(file):
+            group = file
+            for _ in range(40):
+                below = group.create_group("a")
+                group["b"] = below
+                group = below
+            group["d"] = value
+        return put
+
+    def test_very_many_paths_to_one_object(self):
+        a, b = self.write("a.h5", self.diamond(1)), self.write("b.h5", self.diamond(2))
+        for glob in ("/a/*", "*", "*/b/d", "/b/a/b*/d"):
+            with self.subTest(glob=glob):
+                self.cost(a, a, "--filter", glob, code=SAME)
+                self.assertTrue(all(libc.fnmatch(glob.encode(), path.encode(), FNM_NOESCAPE) == 0
+                                    for _, path in self.kinds(a, b, "--filter", glob)))
+        empty = self.write("empty.h5", {"x": 1})
+        self.assertEqual({kind for kind, _ in self.kinds(a, empty, "--filter", "*/b/d")}, {"missing"})
+
+    def test_paths_that_lead_through_a_circle(self):
+        def fill(value):
+            def put(file):
+                file["g/x"] = value
+                file["g/up"] = file["/"]
+            return put
+        self.assertEqual(self.kinds(fill(1), fill(2), "--filter", "/g/up/g/x"), [("not_equal", "/g/up/g/x")])
+        self.assertEqual(self.kinds(fill(1), fill(2), "--filter", "*x"), [("not_equal", "/g/x")])
+
+
+if __name__ == "__main__":
+    unittest.main()
