@@ -41,7 +41,7 @@ std::string values_at(const NumberJob& job, std::uint64_t at) {
 }
 
 std::string types_text(const DatasetLine& line) {
-  const std::string text = line.reference_type + " against " + line.candidate_type;
+  const std::string text = *line.reference_type + " against " + *line.candidate_type;
   return line.compared_as ? text + ", compared as " + std::string(name_of(*line.compared_as))
                           : text;
 }
@@ -142,13 +142,13 @@ void DatasetComparer::compare(const std::string& path, const h5::Object& referen
   }
   DatasetLine& line = report_.datasets.emplace_back();
   line.path = path;
-  line.reference_type = left.type().description;
-  line.candidate_type = right.type().description;
+  line.reference_type = shared(left.type().description);
+  line.candidate_type = shared(right.type().description);
   line.extent = left.extent();
   if (left.type().kind == h5::ElementType::Kind::number) {
     line.compared_as = comparison_type(left.type().number, right.type().number);
   }
-  if (line.reference_type != line.candidate_type) {
+  if (*line.reference_type != *line.candidate_type) {
     report_.notes.push_back({"types", path, "", types_text(line)});
   }
   if (!line.extent.null) compare_elements(left, reference, right, candidate, line);
@@ -172,6 +172,15 @@ void DatasetComparer::compare_elements(const h5::Dataset& left, const h5::Object
                       &line.numbers};
   crew_.add(job);
   jobs_.emplace_back(&line, job);
+}
+
+// Descriptions of types can be long, and most datasets are of few.
+std::shared_ptr<const std::string> DatasetComparer::shared(const std::string& text) {
+  const auto found = types_.find(text);
+  if (found != types_.end()) return found->second;
+  auto made = std::make_shared<const std::string>(text);
+  types_.emplace(*made, made);
+  return made;
 }
 
 void DatasetComparer::finish() {

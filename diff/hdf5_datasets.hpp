@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -50,6 +51,7 @@ class DatasetComparer {
   void compare_elements(const h5::Dataset& left, const h5::Object& reference,
                         const h5::Dataset& right, const h5::Object& candidate, DatasetLine& line);
   void judge(DatasetLine& line);
+  std::shared_ptr<const std::string> shared(const std::string& text);
 
   Hdf5Side& reference_;
   Hdf5Side& candidate_;
@@ -57,6 +59,7 @@ class DatasetComparer {
   const Hdf5Options& options_;
   Hdf5Report& report_;
   std::vector<std::pair<DatasetLine*, NumberJob>> jobs_;
+  std::map<std::string_view, std::shared_ptr<const std::string>> types_;  // that were described
   NumberCrew crew_;
 };
 

@@ -94,8 +94,8 @@ Json dataset_json(const DatasetLine& line) {
   const Metrics& total = line.numbers.total;
   Json json = {{"path", line.path},
                {"differs", line.differs},
-               {"reference_type", line.reference_type},
-               {"candidate_type", line.candidate_type},
+               {"reference_type", *line.reference_type},
+               {"candidate_type", *line.candidate_type},
                {"shape", line.extent.null ? Json(nullptr) : Json(line.extent.shape)},
                {"elements", total.count},
                {"unequal", total.unequal}};
@@ -191,7 +191,7 @@ std::string hdf5_report_as_text(const Hdf5Report& report, const TextOptions& opt
     line((entry.differs                     ? "differs  "
           : entry.numbers.total.unequal > 0 ? "within   "
                                             : "equal    ") +
-         entry.path + "  " + entry.reference_type +
+         printable(entry.path) + "  " + printable(*entry.reference_type) +
          (entry.numbers.total.unequal > 0 && entry.compared_as
               ? "  relative error " + short_number(entry.relative_error)
               : ""));

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,7 +18,7 @@ namespace ttrace {
 
 struct DatasetLine {
   std::string path;
-  std::string reference_type, candidate_type;
+  std::shared_ptr<const std::string> reference_type, candidate_type;
   h5::Extent extent;                 // of both
   std::optional<DType> compared_as;  // nullopt: not numbers, or not compared
   NumberMetrics numbers;             // of compared_as; else only count, unequal, first_unequal

@@ -54,6 +54,9 @@ std::string advice_if_newer(const std::string& reason) {
          "h5py from it)";
 }
 
+// Of the cache of libhdf5, for files of which only a little is needed again.
+constexpr std::size_t kMetadata = std::size_t{256} << 10;
+
 void disable_locks([[maybe_unused]] const Caller& caller, [[maybe_unused]] Id access) {
 #if H5_VERSION_GE(1, 12, 1) || (H5_VERSION_GE(1, 10, 7) && !H5_VERSION_GE(1, 12, 0))
   caller.check(H5Pset_file_locking(access, false, true));
@@ -62,12 +65,27 @@ void disable_locks([[maybe_unused]] const Caller& caller, [[maybe_unused]] Id ac
 #endif
 }
 
-Handle open_with_cache(const Caller& caller, std::size_t chunk_bytes) {
+// libhdf5 counts what headers take in the file; in memory they take ten times as much and more.
+void limit_metadata(const Caller& caller, Id access, std::size_t bytes) {
+  H5AC_cache_config_t config;
+  config.version = H5AC__CURR_CACHE_CONFIG_VERSION;
+  caller.check(H5Pget_mdc_config(access, &config));
+  config.set_initial_size = true;
+  config.initial_size = config.min_size = config.max_size = bytes;
+  config.incr_mode = H5C_incr__off;
+  config.flash_incr_mode = H5C_flash_incr__off;
+  config.decr_mode = H5C_decr__off;
+  caller.check(H5Pset_mdc_config(access, &config));
+}
+
+Handle open_with_cache(const Caller& caller, std::size_t chunk_bytes, std::size_t metadata_bytes,
+                       H5F_close_degree_t degree) {
   const Handle access = caller.own(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
-  caller.check(H5Pset_fclose_degree(access.get(), H5F_CLOSE_STRONG));
+  caller.check(H5Pset_fclose_degree(access.get(), degree));
   if (chunk_bytes > 0) caller.check(H5Pset_cache(access.get(), 0, 521, chunk_bytes, 0.75));
   // Others have no descriptor that tells which file it is, as FileBytes must know.
   caller.check(H5Pset_fapl_sec2(access.get()));
+  if (metadata_bytes > 0) limit_metadata(caller, access.get(), metadata_bytes);
   disable_locks(caller, access.get());
   return caller.own(H5Fopen(caller.file().c_str(), H5F_ACC_RDONLY, access.get()), H5Fclose);
 }
@@ -144,10 +162,11 @@ Handle create_file(const Caller& caller) {
                     H5Fclose);
 }
 
-Handle open_file(const Caller& caller) { return open_with_cache(caller, 0); }
+Handle open_file(const Caller& caller) { return open_with_cache(caller, 0, 0, H5F_CLOSE_STRONG); }
 
 Handle open_any_file(const Caller& caller) {
-  return open_with_cache(caller, std::size_t{16} << 20);
+  // As libhdf5 opens what links lead to: one file has one degree, and links may lead back to it.
+  return open_with_cache(caller, std::size_t{16} << 20, kMetadata, H5F_CLOSE_WEAK);
 }
 
 Handle file_type(const Caller& caller, DType type) {

@@ -16,6 +16,39 @@ FNM_NOESCAPE = 2
 libc = ctypes.CDLL(None)
 
 
+class Many(FilesTest):
+    def twice(self, fill) -> tuple:
+        a = self.write("a.h5", fill)
+        return a, shutil.copy(a, self.folder / "b.h5")
+
+    def test_sibling_groups(self):
+        def fill(file):
+            for at in range(10_000):
+                file.create_group(f"g{at}")["d"] = 1.0
+        _, peak = self.cost(*self.twice(fill), code=SAME)
+        self.assertLess(peak, 64)
+
+    def test_datasets_of_a_type_with_a_long_description(self):
+        def fill(file):
+            file["T"] = h5py.enum_dtype({f"name_number_{at}": at for at in range(1000)}, "i4")
+            for at in range(3000):
+                file.create_dataset(f"d{at}", (3,), file["T"])
+        _, peak = self.cost(*self.twice(fill), code=SAME)
+        self.assertLess(peak, 128)
+
+    def test_a_deep_chain_of_groups(self):
+        def fill(file):
+            group = file
+            for _ in range(3000):
+                group = group.create_group("g")
+            group["d"] = 1.0
+        a, b = self.twice(fill)
+        self.cost(a, b, code=SAME)
+        self.cost(a, b, "--filter", "*/d", code=SAME)
+        empty = self.write("empty.h5", {"x": 1})
+        self.cost(a, empty, "--filter", "*/d", code=DIFFERS)
+
+
 class Filters(FilesTest):
     def test_they_select_as_fnmatch(self):
         """Globs that are put together at random, and the C library's own opinion of each path."""
