@@ -15,6 +15,7 @@
 #include "diff/hdf5_filter.hpp"
 #include "libttrace/core/mapped_guard.hpp"
 #include "libttrace/core/trouble.hpp"
+#include "libttrace/h5_sources.hpp"
 
 namespace ttrace {
 namespace {
@@ -277,6 +278,7 @@ class Walk {
 Hdf5Report compare_hdf5(const std::filesystem::path& reference,
                         const std::filesystem::path& candidate, const Backend& backend,
                         const Hdf5Options& options) {
+  h5::prepare_environment();
   const h5::Lock lock;
   Hdf5Report report;
   report.reference = reference.string();

@@ -132,8 +132,8 @@ void DatasetComparer::compare(const std::string& path, const h5::Object& referen
                 "shape " + extent_text(left.extent()) + " against " + extent_text(right.extent()));
   }
   for (const h5::Dataset* dataset : {&left, &right}) {
-    const std::string filter = dataset->missing_filter();
-    if (!filter.empty()) return find("not_compared", filter);
+    const std::string missing = dataset->what_is_missing();
+    if (!missing.empty()) return find("not_compared", missing);
   }
   const std::string types = incomparable(left.type(), right.type());
   if (!types.empty()) {

@@ -8,6 +8,9 @@
 #include <array>
 #include <cstring>
 
+#include "libttrace/h5_link.hpp"
+#include "libttrace/h5_sources.hpp"
+
 namespace ttrace::h5 {
 namespace {
 
@@ -63,26 +66,6 @@ herr_t take_attribute(Id, const char* name, const H5A_info_t*, void* names) {
   return 0;
 }
 
-// Where a link points that could not be followed. A hard link that cannot is a broken file.
-std::string target_of(const Caller& caller, const Object& group, const std::string& name) {
-  H5L_info_t info;
-  caller.check(H5Lget_info(group.handle.get(), name.c_str(), &info, H5P_DEFAULT));
-  if (info.type == H5L_TYPE_HARD) {
-    caller.check(H5Oopen(group.handle.get(), name.c_str(), H5P_DEFAULT));
-  }
-  std::vector<char> value(info.u.val_size + 1);
-  caller.check(
-      H5Lget_val(group.handle.get(), name.c_str(), value.data(), value.size(), H5P_DEFAULT));
-  if (info.type == H5L_TYPE_SOFT) return value.data();
-  const char* file = nullptr;
-  const char* path = nullptr;
-  if (info.type != H5L_TYPE_EXTERNAL ||
-      H5Lunpack_elink_val(value.data(), info.u.val_size, nullptr, &file, &path) < 0) {
-    return "by a link of unknown kind " + std::to_string(info.type);
-  }
-  return std::string(file) + ":" + path;
-}
-
 Extent extent_of(const Caller& caller, Id space) {
   Extent extent;
   extent.null = H5Sget_simple_extent_type(space) == H5S_NULL;
@@ -92,6 +75,23 @@ Extent extent_of(const Caller& caller, Id space) {
   caller.check(H5Sget_simple_extent_dims(space, sizes.data(), nullptr));
   extent.shape.assign(sizes.begin(), sizes.end());
   return extent;
+}
+
+std::string missing_filter(const Caller& caller, Id creation) {
+  const int count = H5Pget_nfilters(creation);
+  caller.check(count);
+  for (unsigned i = 0; i < static_cast<unsigned>(count); ++i) {
+    unsigned flags = 0, config = 0;
+    std::size_t values = 0;
+    std::array<char, 64> name{};
+    const H5Z_filter_t filter =
+        H5Pget_filter2(creation, i, &flags, &values, nullptr, name.size(), name.data(), &config);
+    caller.check(filter);
+    if (H5Zfilter_avail(filter) > 0) continue;
+    return "its filter " + std::to_string(filter) + " (" + name.data() +
+           ") is not to be found; HDF5_PLUGIN_PATH names the folder of such plugins";
+  }
+  return "";
 }
 
 }  // namespace
@@ -127,7 +127,7 @@ Object open_child(const Caller& caller, const Object& group, const std::string& 
   const Id id = H5Oopen(group.handle.get(), name.c_str(), H5P_DEFAULT);
   if (id >= 0) return describe(caller, caller.own(id, H5Oclose), &group);
   Object object;
-  object.link = target_of(caller, group, name);
+  object.link = target_of_dangling(caller, group.handle.get(), name);
   return object;
 }
 
@@ -184,23 +184,19 @@ Shape Dataset::chunk() const {
   return {sizes.begin(), sizes.end()};
 }
 
-std::string Dataset::missing_filter() const {
+bool Dataset::is_unwritten() const {
+  if (offset_ || H5Dget_storage_size(id_) != 0) return false;
+  const Handle creation = caller_.own(H5Dget_create_plist(id_), H5Pclose);
+  const H5D_layout_t layout = H5Pget_layout(creation.get());
+  return layout == H5D_CHUNKED ||
+         (layout == H5D_CONTIGUOUS && H5Pget_external_count(creation.get()) == 0);
+}
+
+std::string Dataset::what_is_missing() const {
   if (offset_) return "";
   const Handle creation = caller_.own(H5Dget_create_plist(id_), H5Pclose);
-  const int count = H5Pget_nfilters(creation.get());
-  caller_.check(count);
-  for (unsigned i = 0; i < static_cast<unsigned>(count); ++i) {
-    unsigned flags = 0, config = 0;
-    std::size_t values = 0;
-    std::array<char, 64> name{};
-    const H5Z_filter_t filter = H5Pget_filter2(creation.get(), i, &flags, &values, nullptr,
-                                               name.size(), name.data(), &config);
-    caller_.check(filter);
-    if (H5Zfilter_avail(filter) > 0) continue;
-    return "its filter " + std::to_string(filter) + " (" + name.data() +
-           ") is not to be found; HDF5_PLUGIN_PATH names the folder of such plugins";
-  }
-  return "";
+  const std::string filter = missing_filter(caller_, creation.get());
+  return filter.empty() ? missing_source(caller_, id_, creation.get()) : filter;
 }
 
 Values Dataset::read(const std::vector<std::uint64_t>& start, const Shape& count) const {

@@ -79,8 +79,11 @@ class Dataset {
   // Where its elements begin in the file, one after another; nullopt: they are only to be read.
   [[nodiscard]] const std::optional<std::uint64_t>& offset() const { return offset_; }
   [[nodiscard]] Shape chunk() const;  // empty: no chunks
-  // Why its elements cannot be read: a filter that libhdf5 does not find; "" when it finds all.
-  [[nodiscard]] std::string missing_filter() const;
+  // No element was ever written: all are the fill value.
+  [[nodiscard]] bool is_unwritten() const;
+  // Why its elements cannot be read: a filter, a source or a raw file is not there; "" when all
+  // are.
+  [[nodiscard]] std::string what_is_missing() const;
   // `box` lies inside. Bytes are those of the file: nothing is converted.
   [[nodiscard]] Values read(const std::vector<std::uint64_t>& start, const Shape& count) const;
 
