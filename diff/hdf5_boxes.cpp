@@ -22,22 +22,20 @@ constexpr std::uint64_t kMostRuns = 65536;  // of a box, in memory at a time
 
 using Index = std::vector<std::uint64_t>;
 
-Shape chunk_of(const h5::Dataset& dataset) {
+Shape chunk_of(const h5::Dataset& dataset, const Shape& shape) {
   Shape unit = dataset.chunk();
-  const Shape& shape = dataset.extent().shape;
   unit.resize(shape.size(), 1);
   for (std::size_t d = 0; d < unit.size(); ++d) unit[d] = std::min(unit[d], shape[d]);
   return unit;
 }
 
 // As large as kBoxBytes allows, in whole chunks, the last dimensions first.
-Shape box_shape(const h5::Dataset& reference, const h5::Dataset& candidate) {
-  const Shape& shape = reference.extent().shape;
+Shape box_shape(const h5::Dataset& reference, const h5::Dataset& candidate, const Shape& shape) {
   const std::uint64_t size =
       std::max<std::uint64_t>(std::max(reference.type().size, candidate.type().size), 1);
   std::uint64_t wanted = h5::is_indirect(reference.type()) ? kIndirectBytes : kBoxBytes;
-  Shape unit = chunk_of(reference);
-  const Shape other = chunk_of(candidate);
+  Shape unit = chunk_of(reference, shape);
+  const Shape other = chunk_of(candidate, shape);
   Shape both = unit;
   for (std::size_t d = 0; d < both.size(); ++d) both[d] = std::max(unit[d], other[d]);
   if (element_count(both) * size <= kLargestUnit) {
@@ -135,8 +133,7 @@ std::uint64_t position_in(const std::vector<RunPair>& runs, std::uint64_t flat) 
 }  // namespace
 
 void compare_numbers_by_boxes(const OpenDataset& reference, const OpenDataset& candidate,
-                              const Backend& backend, DatasetLine& line) {
-  const Shape& shape = reference.dataset.extent().shape;
+                              const Shape& shape, const Backend& backend, DatasetLine& line) {
   const h5::ElementType& left_type = reference.dataset.type();
   const h5::ElementType& right_type = candidate.dataset.type();
   NumberComparer comparer(backend, *line.compared_as);
@@ -158,7 +155,7 @@ void compare_numbers_by_boxes(const OpenDataset& reference, const OpenDataset& c
       line.first_values = values_at(total.total.first_unequal);
     if (total.total.worst != worst) line.worst_values = values_at(total.total.worst);
   };
-  const Shape box = box_shape(reference.dataset, candidate.dataset);
+  const Shape box = box_shape(reference.dataset, candidate.dataset, shape);
   each_box(shape, box, [&](const Index& start, const Shape& count) {
     const h5::Values left = reference.dataset.read(start, count);
     const h5::Values right = candidate.dataset.read(start, count);
@@ -170,13 +167,12 @@ void compare_numbers_by_boxes(const OpenDataset& reference, const OpenDataset& c
 }
 
 void compare_elements_by_boxes(const OpenDataset& reference, const OpenDataset& candidate,
-                               DatasetLine& line) {
-  const Shape& shape = reference.dataset.extent().shape;
+                               const Shape& shape, DatasetLine& line) {
   const h5::ElementType& left_type = reference.dataset.type();
   const h5::ElementType& right_type = candidate.dataset.type();
   const bool by_bytes = left_type == right_type && !h5::is_indirect(left_type);
   Metrics& total = line.numbers.total;
-  const Shape box = box_shape(reference.dataset, candidate.dataset);
+  const Shape box = box_shape(reference.dataset, candidate.dataset, shape);
   each_box(shape, box, [&](const Index& start, const Shape& count) {
     const h5::Values left = reference.dataset.read(start, count);
     const h5::Values right = candidate.dataset.read(start, count);

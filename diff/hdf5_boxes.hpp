@@ -15,10 +15,11 @@ struct OpenDataset {
   h5::Id object;
 };
 
-// Of equal extents that are not null. Both fill in `line`.
+// Of equal extents that are not null. Both fill in `line`, with what the first elements of each
+// dimension are, as many as `shape` says.
 void compare_numbers_by_boxes(const OpenDataset& reference, const OpenDataset& candidate,
-                              const Backend& backend, DatasetLine& line);
+                              const Shape& shape, const Backend& backend, DatasetLine& line);
 void compare_elements_by_boxes(const OpenDataset& reference, const OpenDataset& candidate,
-                               DatasetLine& line);
+                               const Shape& shape, DatasetLine& line);
 
 }  // namespace ttrace

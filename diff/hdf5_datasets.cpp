@@ -40,6 +40,24 @@ std::string values_at(const NumberJob& job, std::uint64_t at) {
   return text(job.reference) + " against " + text(job.candidate);
 }
 
+// What was measured of one pair of elements, of `times` that are all the same.
+void repeat(NumberMetrics& numbers, std::uint64_t times) {
+  Metrics& total = numbers.total;
+  for (std::uint64_t* count :
+       {&numbers.bits_only, &total.count, &total.unequal, &total.zero_reference,
+        &total.reference_nan, &total.reference_inf, &total.candidate_nan, &total.candidate_inf,
+        &total.nonfinite_mismatch}) {
+    *count *= times;
+  }
+  for (std::uint64_t& count : total.ulp) count *= times;
+  const auto many = static_cast<double>(times);
+  for (double* sum :
+       {&total.sums.error_squares, &total.sums.reference_squares, &total.sums.candidate_squares,
+        &total.sums.error_products, &total.sums.errors}) {
+    *sum *= many;
+  }
+}
+
 std::string types_text(const DatasetLine& line) {
   const std::string text = *line.reference_type + " against " + *line.candidate_type;
   return line.compared_as ? text + ", compared as " + std::string(name_of(*line.compared_as))
@@ -160,11 +178,24 @@ void DatasetComparer::compare_elements(const h5::Dataset& left, const h5::Object
   const std::uint64_t count = elements_of(left, reference_.caller(), line.path);
   report_.bytes += count * left.type().size;
   if (count == 0) return;
-  const OpenDataset one{left, reference.handle.get()}, other{right, candidate.handle.get()};
-  if (!line.compared_as) return compare_elements_by_boxes(one, other, line);
-  if (!left.offset() || !right.offset()) {
-    return compare_numbers_by_boxes(one, other, backend_, line);
+  if (left.offset() && right.offset() && line.compared_as) {
+    return add_job(left, reference, right, candidate, count, line);
   }
+  const OpenDataset one{left, reference.handle.get()};
+  const OpenDataset other{right, candidate.handle.get()};
+  const bool unwritten = left.is_unwritten() && right.is_unwritten();
+  const Shape shape = unwritten ? Shape(line.extent.shape.size(), 1) : line.extent.shape;
+  if (line.compared_as) {
+    compare_numbers_by_boxes(one, other, shape, backend_, line);
+  } else {
+    compare_elements_by_boxes(one, other, shape, line);
+  }
+  if (unwritten) repeat(line.numbers, count);
+}
+
+void DatasetComparer::add_job(const h5::Dataset& left, const h5::Object& reference,
+                              const h5::Dataset& right, const h5::Object& candidate,
+                              std::uint64_t count, DatasetLine& line) {
   const NumberJob job{{&reference_.bytes(reference), *left.offset(), left.type().number},
                       {&candidate_.bytes(candidate), *right.offset(), right.type().number},
                       count,

@@ -50,6 +50,8 @@ class DatasetComparer {
  private:
   void compare_elements(const h5::Dataset& left, const h5::Object& reference,
                         const h5::Dataset& right, const h5::Object& candidate, DatasetLine& line);
+  void add_job(const h5::Dataset& left, const h5::Object& reference, const h5::Dataset& right,
+               const h5::Object& candidate, std::uint64_t count, DatasetLine& line);
   void judge(DatasetLine& line);
   std::shared_ptr<const std::string> shared(const std::string& text);
 

@@ -49,6 +49,34 @@ class Many(FilesTest):
         self.cost(a, empty, "--filter", "*/d", code=DIFFERS)
 
 
+class Unwritten(FilesTest):
+    elements = 2**33  # 32 GiB
+
+    def fill(self, value=0.0, written=None, kind="f4", **options):
+        def put(file):
+            made = file.create_dataset("x", (self.elements,), kind, chunks=(2**18,), fillvalue=value, **options)
+            if written is not None:
+                made[0] = written
+        return put
+
+    def test_two_that_were_never_written_are_compared_by_their_fill_values(self):
+        for options in ({}, {"compression": "gzip"}, {"kind": ">i8", "value": 3}):
+            with self.subTest(options=options):
+                a, b = self.write("a.h5", self.fill(**options)), self.write("b.h5", self.fill(**options))
+                seconds, _ = self.cost(a, b, code=SAME)
+                self.assertLess(seconds, 5)
+        entry = self.report(self.fill(2.0), self.fill(3.0), code=DIFFERS)["datasets"][0]
+        self.assertEqual((entry["elements"], entry["unequal"], entry["first"]), (
+            self.elements, self.elements, {"index": "[0]", "values": "2 against 3"}))
+        self.assertEqual((entry["relative_error"], entry["largest_error"]), (0.5, 1.0))
+        self.assertEqual(sum(entry["ulp_histogram"]), self.elements)
+
+    def test_what_was_written_still_counts(self):
+        self.elements = 2**20
+        self.assertEqual(self.kinds(self.fill(0.0), self.fill(0.0, written=1.0)), [("not_equal", "/x")])
+        self.report(self.fill(0.0), self.fill(0.0, written=0.0), code=SAME)
+
+
 class Filters(FilesTest):
     def test_they_select_as_fnmatch(self):
         """Globs that are put together at random, and the C library's own opinion of each path."""
