@@ -145,8 +145,8 @@ void compare_numbers_by_boxes(const OpenDataset& reference, const OpenDataset& c
     comparer.measure({left_type.number, left}, {right_type.number, right}, runs, metrics);
     const auto values_at = [&](std::uint64_t flat) {
       const std::uint64_t at = position_in(runs, flat);
-      return against({left_type, left + at * left_type.size, reference.object},
-                     {right_type, right + at * right_type.size, candidate.object});
+      return against({left_type, left + at * left_type.size, reference.references},
+                     {right_type, right + at * right_type.size, candidate.references});
     };
     const std::uint64_t first = total.total.first_unequal, worst = total.total.worst;
     merge(total.total, metrics.total);
@@ -182,8 +182,8 @@ void compare_elements_by_boxes(const OpenDataset& reference, const OpenDataset& 
     const std::byte* other = right.data();
     for (const RunPair& run : runs_of(shape, start, count)) {
       for (std::uint64_t i = 0; i < run.count; ++i) {
-        const ElementView element{left_type, one, reference.object};
-        const ElementView partner{right_type, other, candidate.object};
+        const ElementView element{left_type, one, reference.references};
+        const ElementView partner{right_type, other, candidate.references};
         one += left_type.size;
         other += right_type.size;
         if (equal_elements(element, partner)) continue;

@@ -7,12 +7,13 @@
 #include "diff/backend.hpp"
 #include "diff/hdf5_report.hpp"
 #include "libttrace/h5_object.hpp"
+#include "libttrace/h5_references.hpp"
 
 namespace ttrace {
 
 struct OpenDataset {
   const h5::Dataset& dataset;
-  h5::Id object;
+  const h5::References* references;  // nullptr: its type has none
 };
 
 // Of equal extents that are not null. Both fill in `line`, with what the first elements of each

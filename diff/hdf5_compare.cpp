@@ -229,11 +229,12 @@ class Walk {
     }
     const std::uint64_t count = left.values.size() / std::max<std::size_t>(left.type.size, 1);
     if (options_.limits.any() && within_limits(left, right, count)) return;
+    const h5::References* left_references = reference_.references(*place.reference, left.type);
+    const h5::References* right_references = candidate_.references(*place.candidate, right.type);
     for (std::uint64_t i = 0; i < count; ++i) {
-      const ElementView one{left.type, left.values.data() + i * left.type.size,
-                            place.reference->handle.get()};
+      const ElementView one{left.type, left.values.data() + i * left.type.size, left_references};
       const ElementView other{right.type, right.values.data() + i * right.type.size,
-                              place.candidate->handle.get()};
+                              right_references};
       if (equal_elements(one, other)) continue;
       return differs(element_text(one) + " against " + element_text(other) +
                      (count > 1 ? " at " + index_text(i, left.extent.shape) : ""));

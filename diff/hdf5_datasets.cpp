@@ -34,8 +34,7 @@ std::string values_at(const NumberJob& job, std::uint64_t at) {
     type.kind = h5::ElementType::Kind::number;
     type.number = side.format;
     type.size = size_of(side.format.dtype);
-    return element_text(
-        {type, side.file->view(side.offset + at * type.size, type.size, buffer), -1});
+    return element_text({type, side.file->view(side.offset + at * type.size, type.size, buffer)});
   };
   return text(job.reference) + " against " + text(job.candidate);
 }
@@ -129,6 +128,14 @@ const FileBytes& Hdf5Side::bytes(const h5::Object& object) {
   return *entry;
 }
 
+const h5::References* Hdf5Side::references(const h5::Object& object, const h5::ElementType& type) {
+  if (!h5::has_references(type)) return nullptr;
+  const auto found = references_.find(object.identity.file);
+  if (found != references_.end()) return &found->second;
+  return &references_.emplace(object.identity.file, h5::References(caller_, object.handle.get()))
+              .first->second;
+}
+
 DatasetComparer::DatasetComparer(Hdf5Side& reference, Hdf5Side& candidate, const Backend& backend,
                                  const Hdf5Options& options, Hdf5Report& report)
     : reference_(reference),
@@ -181,8 +188,8 @@ void DatasetComparer::compare_elements(const h5::Dataset& left, const h5::Object
   if (left.offset() && right.offset() && line.compared_as) {
     return add_job(left, reference, right, candidate, count, line);
   }
-  const OpenDataset one{left, reference.handle.get()};
-  const OpenDataset other{right, candidate.handle.get()};
+  const OpenDataset one{left, reference_.references(reference, left.type())};
+  const OpenDataset other{right, candidate_.references(candidate, right.type())};
   const bool unwritten = left.is_unwritten() && right.is_unwritten();
   const Shape shape = unwritten ? Shape(line.extent.shape.size(), 1) : line.extent.shape;
   if (line.compared_as) {

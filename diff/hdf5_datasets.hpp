@@ -14,6 +14,7 @@
 #include "diff/hdf5_compare.hpp"
 #include "diff/hdf5_numbers.hpp"
 #include "libttrace/h5_object.hpp"
+#include "libttrace/h5_references.hpp"
 
 namespace ttrace {
 
@@ -28,12 +29,15 @@ class Hdf5Side {
   const h5::Dataset& open(const h5::Object& object);
   // The bytes of the file that holds the object.
   const FileBytes& bytes(const h5::Object& object);
+  // What references in elements of the type, which the object has, refer to; nullptr: it has none.
+  const h5::References* references(const h5::Object& object, const h5::ElementType& type);
 
  private:
   h5::Caller caller_;
   ReadMode mode_;
   h5::Handle file_;
   std::map<FileIdentity, std::unique_ptr<FileBytes>> bytes_;
+  std::map<FileIdentity, h5::References> references_;
   std::optional<h5::Dataset> latest_;  // its type is likely that of the next
 };
 

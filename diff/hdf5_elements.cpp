@@ -8,8 +8,6 @@
 #include <cstring>
 #include <string_view>
 
-#include "libttrace/h5_object.hpp"
-
 namespace ttrace {
 namespace {
 
@@ -92,12 +90,31 @@ const std::string* name_of_value(const ElementView& element) {
 }
 
 ElementView part(const ElementView& whole, std::size_t at, std::size_t offset) {
-  return {whole.type.parts[at], whole.data + offset, whole.object};
+  return {whole.type.parts[at], whole.data + offset, whole.references};
 }
 
 std::size_t part_named(const ElementType& type, const std::string& name) {
   const auto found = std::find(type.part_names.begin(), type.part_names.end(), name);
   return static_cast<std::size_t>(found - type.part_names.begin());
+}
+
+// Null references are equal; one to an object that is gone equals nothing. An object may have other
+// names there, or there may be links between.
+bool equal_references(const ElementView& reference, const ElementView& candidate) {
+  if (h5::is_null(reference.data) || h5::is_null(candidate.data)) {
+    return h5::is_null(reference.data) && h5::is_null(candidate.data);
+  }
+  const std::string* left = reference.references->path(reference.data);
+  const std::string* right = candidate.references->path(candidate.data);
+  if (left == nullptr || right == nullptr) return false;
+  return *left == *right || candidate.references->is_reached(candidate.data, *left) ||
+         reference.references->is_reached(reference.data, *right);
+}
+
+std::string referred_text(const ElementView& element) {
+  if (h5::is_null(element.data)) return "nothing";
+  const std::string* path = element.references->path(element.data);
+  return path != nullptr ? *path : "an object that is gone";
 }
 
 bool equal_compounds(const ElementView& reference, const ElementView& candidate) {
@@ -230,14 +247,13 @@ bool equal_elements(const ElementView& reference, const ElementView& candidate) 
     case Kind::vlen: {
       const List left = load<List>(reference.data), right = load<List>(candidate.data);
       return left.count == right.count &&
-             equal_repeated({reference.type, left.data, reference.object},
-                            {candidate.type, right.data, candidate.object}, left.count);
+             equal_repeated({reference.type, left.data, reference.references},
+                            {candidate.type, right.data, candidate.references}, left.count);
     }
     case Kind::enumeration:
       return equal_enumerations(reference, candidate);
     case Kind::reference:
-      return h5::path_of_reference(reference.object, reference.data) ==
-             h5::path_of_reference(candidate.object, candidate.data);
+      return equal_references(reference, candidate);
     case Kind::unknown:
       break;
   }
@@ -258,14 +274,14 @@ std::string element_text(const ElementView& element) {
       return cut(repeated_text(element, element.type.count));
     case Kind::vlen: {
       const List list = load<List>(element.data);
-      return cut(repeated_text({element.type, list.data, element.object}, list.count));
+      return cut(repeated_text({element.type, list.data, element.references}, list.count));
     }
     case Kind::enumeration: {
       const std::string* name = name_of_value(element);
       return name != nullptr ? *name : element_text(part(element, 0, 0));
     }
     case Kind::reference:
-      return "-> " + h5::path_of_reference(element.object, element.data);
+      return "-> " + referred_text(element);
     case Kind::unknown:
       break;
   }

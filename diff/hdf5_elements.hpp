@@ -9,14 +9,15 @@
 #include <string>
 
 #include "libttrace/h5_element.hpp"
+#include "libttrace/h5_references.hpp"
 
 namespace ttrace {
 
-// One element, and an object of its file, for references.
+// One element, and what references in it refer to; nullptr where its type has none.
 struct ElementView {
   const h5::ElementType& type;
   const std::byte* data;
-  h5::Id object;
+  const h5::References* references = nullptr;
 };
 
 // Why elements of the two types cannot be compared; "" when they can.

@@ -236,13 +236,4 @@ bool same_type(const Object& left, const Object& right) {
   return H5Tequal(left.handle.get(), right.handle.get()) > 0;
 }
 
-std::string path_of_reference(Id object, const std::byte* reference) {
-  const ssize_t length = H5Rget_name(object, H5R_OBJECT, reference, nullptr, 0);
-  if (length <= 0) return "";
-  std::string path(static_cast<std::size_t>(length) + 1, '\0');
-  H5Rget_name(object, H5R_OBJECT, reference, path.data(), path.size());
-  path.resize(static_cast<std::size_t>(length));
-  return path;
-}
-
 }  // namespace ttrace::h5

@@ -106,7 +106,5 @@ struct Attribute {
 
 // Two committed types are one type.
 [[nodiscard]] bool same_type(const Object& left, const Object& right);
-// The path of what `reference`, an element of kind reference, refers to; "" when to nothing.
-[[nodiscard]] std::string path_of_reference(Id object, const std::byte* reference);
 
 }  // namespace ttrace::h5
