@@ -170,7 +170,8 @@ void DatasetComparer::compare(const std::string& path, const h5::Object& referen
   line.reference_type = shared(left.type().description);
   line.candidate_type = shared(right.type().description);
   line.extent = left.extent();
-  if (left.type().kind == h5::ElementType::Kind::number) {
+  constexpr auto kNumber = h5::ElementType::Kind::number;
+  if (left.type().kind == kNumber && right.type().kind == kNumber) {
     line.compared_as = comparison_type(left.type().number, right.type().number);
   }
   if (*line.reference_type != *line.candidate_type) {

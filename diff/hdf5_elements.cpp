@@ -82,6 +82,20 @@ std::string_view text_of(const ElementView& element) {
   return text.substr(0, text.find_last_not_of('\0') + 1);
 }
 
+bool equal_bytes(const ElementView& reference, const ElementView& candidate) {
+  const std::vector<std::byte>& mask = reference.type.mask;
+  if (mask.empty()) {
+    return std::memcmp(reference.data, candidate.data, reference.type.size) == 0;
+  }
+  for (std::size_t at = 0; at < mask.size(); ++at) {
+    if (((reference.data[at] ^ candidate.data[at]) & mask[at]) != std::byte{0}) return false;
+  }
+  return true;
+}
+
+// Booleans are numbers whose values have names.
+bool has_names(const ElementType& type) { return !type.names.empty(); }
+
 const std::string* name_of_value(const ElementView& element) {
   for (const ElementType::Name& entry : element.type.names) {
     if (std::memcmp(entry.value.data(), element.data, element.type.size) == 0) return &entry.name;
@@ -208,7 +222,10 @@ std::string compound_text(const ElementView& element) {
 std::string incomparable(const ElementType& reference, const ElementType& candidate) {
   const std::string types = reference.description + " against " + candidate.description;
   if (reference.kind == Kind::unknown) return "no comparison of " + reference.description;
-  if (reference.kind != candidate.kind) return types;
+  if (reference.kind != candidate.kind) {
+    const bool named = has_names(reference) && has_names(candidate);
+    return named ? incomparable(reference.parts[0], candidate.parts[0]) : types;
+  }
   switch (reference.kind) {
     case Kind::number:
       return is_floating(reference.number.dtype) == is_floating(candidate.number.dtype) ? ""
@@ -232,12 +249,13 @@ std::string incomparable(const ElementType& reference, const ElementType& candid
 }
 
 bool equal_elements(const ElementView& reference, const ElementView& candidate) {
+  if (reference.type.kind != candidate.type.kind) return equal_enumerations(reference, candidate);
   switch (reference.type.kind) {
     case Kind::number:
       return equal_numbers(number_of(reference.type.number, reference.data),
                            number_of(candidate.type.number, candidate.data));
     case Kind::bytes:
-      return std::memcmp(reference.data, candidate.data, reference.type.size) == 0;
+      return equal_bytes(reference, candidate);
     case Kind::text:
       return text_of(reference) == text_of(candidate);
     case Kind::compound:

@@ -28,6 +28,19 @@ bool fills_its_bytes(Id type) {
   return H5Tget_precision(type) == 8 * H5Tget_size(type) && H5Tget_offset(type) == 0;
 }
 
+// The bits of a number that count, where padding is around them; empty: all of them.
+std::vector<std::byte> mask_of(Id type) {
+  const H5T_order_t order = H5Tget_order(type);
+  if (fills_its_bytes(type) || (order != H5T_ORDER_LE && order != H5T_ORDER_BE)) return {};
+  std::vector<std::byte> mask(H5Tget_size(type));
+  const auto first = static_cast<std::size_t>(H5Tget_offset(type));
+  for (std::size_t bit = first; bit < first + H5Tget_precision(type); ++bit) {
+    const std::size_t byte = order == H5T_ORDER_LE ? bit / 8 : mask.size() - 1 - bit / 8;
+    mask[byte] |= std::byte{1} << (bit % 8);
+  }
+  return mask;
+}
+
 std::string named_bytes(const char* what, Id type) {
   return std::string(what) + " of " + std::to_string(H5Tget_size(type)) + " bytes";
 }
@@ -43,6 +56,7 @@ void take_integer(Id type, ElementType& out) {
   const bool known = size == 1 || size == 2 || size == 4 || size == 8;
   if (!known || !fills_its_bytes(type) || (order != H5T_ORDER_LE && order != H5T_ORDER_BE)) {
     out.kind = Kind::bytes;
+    out.mask = mask_of(type);
     out.description = named_bytes("integer", type) + ", " + std::to_string(H5Tget_precision(type)) +
                       " bits at " + std::to_string(H5Tget_offset(type)) + ", sign " +
                       std::to_string(is_signed) + ", order " + std::to_string(order);
@@ -79,6 +93,7 @@ void take_float(const Caller& caller, Id type, ElementType& out) {
     return;
   }
   out.kind = Kind::bytes;
+  out.mask = mask_of(type);
   out.description = named_bytes("float", type) + ", sign " + std::to_string(sign) + ", exponent " +
                     std::to_string(exponent) + "+" + std::to_string(exponent_bits) + ", mantissa " +
                     std::to_string(mantissa) + "+" + std::to_string(mantissa_bits) + ", bias " +
@@ -99,6 +114,15 @@ void take_text(Id type, ElementType& out) {
                                        (padding == H5T_STR_SPACEPAD  ? " padded with spaces"
                                         : padding == H5T_STR_NULLPAD ? ""
                                                                      : " ended by NUL");
+}
+
+void take_bit_field(Id type, ElementType& out) {
+  out.kind = Kind::bytes;
+  out.mask = mask_of(type);
+  out.description = with_order(named_bytes("bit field", type), type);
+  if (fills_its_bytes(type)) return;
+  out.description += ", " + std::to_string(H5Tget_precision(type)) + " bits at " +
+                     std::to_string(H5Tget_offset(type));
 }
 
 void take_opaque(Id type, ElementType& out) {
@@ -134,15 +158,23 @@ void take_compound(const Caller& caller, Id type, ElementType& out, int depth) {
   out.description += "}";
 }
 
+// As h5py spells it, over a byte with or without a sign.
+bool is_boolean(const ElementType& type) {
+  const auto has = [&](const char* name, int value) {
+    const ElementType::Name wanted{name, {static_cast<std::byte>(value)}};
+    return std::find(type.names.begin(), type.names.end(), wanted) != type.names.end();
+  };
+  return type.size == 1 && type.names.size() == 2 && has("FALSE", 0) && has("TRUE", 1);
+}
+
 void take_enumeration(const Caller& caller, Id type, ElementType& out, int depth) {
   const int count = H5Tget_nmembers(type);
   caller.check(count);
-  for (const DType ours : {DType::float8_e4m3fn, DType::boolean}) {
-    if (out.size != 1 || count != (ours == DType::boolean ? 2 : 256)) continue;
-    if (H5Tequal(type, file_type(caller, ours).get()) <= 0) continue;
+  if (out.size == 1 && count == 256 &&
+      H5Tequal(type, file_type(caller, DType::float8_e4m3fn).get()) > 0) {
     out.kind = Kind::number;
-    out.number.dtype = ours;
-    out.description = name_of(ours);
+    out.number.dtype = DType::float8_e4m3fn;
+    out.description = name_of(out.number.dtype);
     return;
   }
   const Handle base = caller.own(H5Tget_super(type), H5Tclose);
@@ -159,6 +191,10 @@ void take_enumeration(const Caller& caller, Id type, ElementType& out, int depth
     out.names.push_back(std::move(entry));
   }
   out.description += "}";
+  if (!is_boolean(out)) return;
+  out.kind = Kind::number;
+  out.number.dtype = DType::boolean;
+  out.description = name_of(out.number.dtype);
 }
 
 void take_repeated(const Caller& caller, Id type, ElementType& out, int depth, Kind kind) {
@@ -199,8 +235,7 @@ ElementType parse(const Caller& caller, Id type, int depth) {
       take_text(type, out);
       break;
     case H5T_BITFIELD:
-      out.kind = Kind::bytes;
-      out.description = with_order(named_bytes("bit field", type), type);
+      take_bit_field(type, out);
       break;
     case H5T_OPAQUE:
       take_opaque(type, out);

@@ -30,7 +30,7 @@ struct ElementType {
     compound,     // parts: the members
     array,        // parts: one, `count` times
     vlen,         // parts: one, any number of times
-    enumeration,  // parts: one, the integer; `names` of values
+    enumeration,  // parts: one, the integer; `names` of values, which booleans have, too
     reference,    // to an object of the same file
     unknown       // cannot be compared
   };
@@ -53,6 +53,7 @@ struct ElementType {
   std::vector<std::string> part_names;
   std::vector<std::size_t> part_offsets;
   std::vector<Name> names;
+  std::vector<std::byte> mask;  // of bytes: the bits that count; empty: all
   // Equal bytes are equal elements, unless there is something indirect.
   bool operator==(const ElementType&) const = default;
 };

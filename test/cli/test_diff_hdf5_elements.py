@@ -84,6 +84,56 @@ class References(FilesTest):
         self.assertEqual(report["datasets"][0]["first"]["values"], "-> /targets/7 against -> /targets/8")
 
 
+class Booleans(FilesTest):
+    def enumeration(self, values, names, base):
+        def put(file):
+            kind = h5py.h5t.enum_create(base)
+            for name, value in names.items():
+                kind.enum_insert(name, value)
+            made = h5py.h5d.create(file.id, b"x", kind, h5py.h5s.create_simple((len(values),)))
+            made.write(h5py.h5s.ALL, h5py.h5s.ALL, np.array(values, base.dtype), mtype=kind)
+        return put
+
+    def test_they_are_compared_by_their_names(self):
+        ours = {"x": np.array([True, False])}
+        for base in (h5py.h5t.STD_U8LE, h5py.h5t.STD_I8LE, h5py.h5t.STD_I32LE, h5py.h5t.STD_U16BE):
+            for names in ({b"FALSE": 0, b"TRUE": 1}, {b"TRUE": 1, b"FALSE": 0}, {b"TRUE": 3, b"FALSE": 2, b"MAYBE": 1}):
+                with self.subTest(base=base.dtype, names=names):
+                    same = [names[b"TRUE"], names[b"FALSE"]]
+                    self.report(ours, self.enumeration(same, names, base), code=SAME)
+                    self.report(self.enumeration(same, names, base), ours, code=SAME)
+                    self.assertEqual(self.kinds(ours, self.enumeration(same[::-1], names, base)), [("not_equal", "/x")])
+
+
+class Padding(FilesTest):
+    def test_bytes_of_a_long_double_that_mean_nothing(self):
+        one = np.array([1.5, 2.5], np.longdouble)
+        if h5py.h5t.py_create(one.dtype).get_precision() == 8 * one.itemsize:
+            self.skipTest("it has none here")
+        other = one.copy()
+        other.view("u1").reshape(2, -1)[:, 10:] = 7
+        self.assertTrue((one == other).all())
+        self.report({"x": one}, {"x": other}, code=SAME)
+        changed = other.copy()
+        changed.view("u1").reshape(2, -1)[1, 9] ^= 0x80  # the sign
+        self.assertEqual(self.kinds({"x": one}, {"x": changed}), [("not_equal", "/x")])
+
+    def test_integers_of_some_bits(self):
+        def fill(base, values):
+            def put(file):
+                encoded = bytearray(base.encode())
+                encoded[-4:] = struct.pack("<HH", 2, 12)  # 12 bits that begin at the third
+                kind = h5py.h5t.decode(bytes(encoded))
+                made = h5py.h5d.create(file.id, b"x", kind, h5py.h5s.create_simple((len(values),)))
+                made.write(h5py.h5s.ALL, h5py.h5s.ALL, np.array(values, ">u2" if base.get_order() == h5py.h5t.ORDER_BE else "<u2"), mtype=kind)
+            return put
+        for base in (h5py.h5t.STD_U16LE, h5py.h5t.STD_U16BE, h5py.h5t.STD_B16LE, h5py.h5t.STD_B16BE):
+            for bit in range(16):
+                with self.subTest(base=base, bit=bit):
+                    pair = fill(base, [0x1234]), fill(base, [0x1234 ^ 1 << bit])
+                    self.report(*pair, code=DIFFERS if 2 <= bit < 14 else SAME)
+
+
 class Names(FilesTest):
     def test_control_characters_do_not_reach_a_terminal(self):
         def fill(value):
