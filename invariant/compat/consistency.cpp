@@ -30,10 +30,15 @@ bool close(const Values& values, Value a, Value b) {
   return values.equal(a, b);
 }
 
+// Of any two times, damaged ones included.
+double length(std::int64_t begin, std::int64_t end) {
+  return static_cast<double>(static_cast<std::uint64_t>(end) - static_cast<std::uint64_t>(begin));
+}
+
 bool comparable(const State& a, const State& b) {
   if (a.begin >= b.end || a.end <= b.begin) return false;
-  const auto both = static_cast<double>(std::min(a.end, b.end) - std::max(a.begin, b.begin));
-  const auto either = static_cast<double>(std::max(a.end, b.end) - std::min(a.begin, b.begin));
+  const double both = length(std::max(a.begin, b.begin), std::min(a.end, b.end));
+  const double either = length(std::min(a.begin, b.begin), std::max(a.end, b.end));
   return both / either > kShare;
 }
 

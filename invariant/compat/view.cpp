@@ -45,7 +45,8 @@ void View::collect_calls() {
     if (call.post == kNoRow) {
       if (std::ranges::find(trace.open, call.pre) == trace.open.end()) continue;
       const Record& pre = trace.at(call.pre);
-      call.end = last.at({pre.process, pre.thread}) + 1;
+      const std::int64_t end = last.at({pre.process, pre.thread});
+      call.end = end < std::numeric_limits<std::int64_t>::max() ? end + 1 : end;
     }
     add_call(call);
   }
