@@ -205,7 +205,8 @@ TEST_CASE("states of one place and step are told apart by how often it was passe
   CHECK(judgement->evidence[0].found == "201 and 208");
 }
 
-TEST_CASE("an invariant of TrainCheck's may ask for any step, and may speak of an address in vain") {
+TEST_CASE(
+    "an invariant of TrainCheck's may ask for any step, and may speak of an address in vain") {
   Values values;
   Run run(values);
   train(run, 8, [&](int step) {
