@@ -3,6 +3,7 @@
 // is gone is in all invariants about its order, whatever the other function.
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 
@@ -50,6 +51,7 @@ std::tuple<std::int64_t, std::int64_t> first_of(const Judgement& judgement) {
 class Grouping {
  public:
   Grouping(const CheckResult& result, const Values& values) : result_(result), values_(values) {
+    find_gone();
     for (std::size_t i = 0; i < result.judgements.size(); ++i) {
       if (result.judgements[i].verdict != Verdict::failed) continue;
       for (const Thing& thing : things_of(values, *result.judgements[i].invariant)) {
@@ -72,7 +74,8 @@ class Grouping {
       }
     }
     std::ranges::stable_sort(groups, {}, [this](const Culprit& group) {
-      return std::get<0>(first_of(result_.judgements[group.judgements[0]]));
+      return std::pair(std::get<0>(first_of(result_.judgements[group.judgements[0]])),
+                       !is_gone({group.attribute, group.name}));
     });
     return groups;
   }
@@ -80,8 +83,44 @@ class Grouping {
  private:
   using Entry = std::pair<const Thing, std::set<std::size_t>>;
 
-  // The fewest invariants, then the latest, then the name that sorts last.
+  // Functions that should have come before or after others and that were never called at all:
+  // whatever else is violated follows from that.
+  void find_gone() {
+    std::set<Name> called;
+    for (const Judgement& judgement : result_.judgements) {
+      const auto [anchor, partner] = roles_of(judgement);
+      if (judgement.covered > 0 && anchor) called.insert(*anchor);
+      if (judgement.covered > judgement.violations && partner) called.insert(*partner);
+      const bool order = judgement.relation && judgement.relation->group() != "parent_func_call_pre";
+      if (judgement.verdict == Verdict::failed && partner && order) gone_.insert(*partner);
+    }
+    std::erase_if(gone_, [&called](Name name) { return called.contains(name); });
+  }
+
+  // Whose calls are the examples of an invariant, and which function should come with them.
+  static std::pair<std::optional<Name>, std::optional<Name>> roles_of(const Judgement& judgement) {
+    const std::vector<Param>& params = judgement.invariant->params;
+    const auto api = [&params](std::size_t at) -> std::optional<Name> {
+      if (at >= params.size() || params[at].type != ParamType::api) return std::nullopt;
+      return params[at].api;
+    };
+    const std::string_view relation = judgement.relation ? judgement.relation->name() : "";
+    if (relation == "FunctionCoverRelation") return {api(1), api(0)};
+    if (relation == "FunctionLeadRelation" || relation == "APIContainRelation") {
+      return {api(0), api(1)};
+    }
+    return {api(0) ? api(0) : api(1), std::nullopt};
+  }
+
+  [[nodiscard]] bool is_gone(const Thing& thing) const {
+    return !thing.attribute && gone_.contains(thing.name);
+  }
+
+  // Whatever is not gone; then the fewest invariants, the latest, the name that sorts last.
   [[nodiscard]] bool weaker(const Entry& a, const Entry& b) const {
+    const bool is = is_gone(a.first) && !a.second.empty();
+    const bool other_is = is_gone(b.first) && !b.second.empty();
+    if (is != other_is) return other_is;
     if (a.second.size() != b.second.size()) return a.second.size() < b.second.size();
     const auto one = earliest(a.second);
     const auto other = earliest(b.second);
@@ -108,6 +147,7 @@ class Grouping {
 
   const CheckResult& result_;
   const Values& values_;
+  std::set<Name> gone_;
   std::map<Thing, std::set<std::size_t>> named_;
 };
 

@@ -7,6 +7,7 @@
 
 #include "invariant/trace_reader.hpp"
 #include "invariant/traincheck_reader.hpp"
+#include "libttrace/core/trouble.hpp"
 
 namespace ttrace::invariant {
 namespace {
@@ -33,7 +34,13 @@ void Follower::find_files() {
   if (std::filesystem::is_directory(trace_, error) && std::filesystem::is_empty(trace_, error)) {
     return;
   }
-  for (const std::filesystem::path& file : traincheck_files(trace_)) {
+  std::vector<std::filesystem::path> files;
+  try {
+    files = traincheck_files(trace_);
+  } catch (const Trouble&) {
+    return;  // a run that has just begun
+  }
+  for (const std::filesystem::path& file : files) {
     const auto [entry, added] =
         numbers_.try_emplace(file, static_cast<std::uint32_t>(sources_.size()));
     if (!added) continue;

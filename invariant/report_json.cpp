@@ -34,7 +34,7 @@ class JsonReport {
     const std::uint64_t failed = result_.count(Verdict::failed);
     const std::uint64_t passed = result_.count(Verdict::passed);
     const Value report = object({
-        {"format", text("ttrace-check")},
+        {"format", text("ttrace-check-invariants")},
         {"version", number(1)},
         {"trace", text(input_.trace)},
         {"verdict", text(failed > 0   ? "violated"

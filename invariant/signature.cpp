@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "invariant/signature.hpp"
 
+#include <fstream>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -12,6 +14,7 @@ namespace ttrace::invariant {
 namespace {
 
 constexpr std::string_view manager_mark = "@class";
+constexpr std::string_view letters = "PNVKW";  // in the order of Parameter::Passing
 
 Trouble no_table(const std::filesystem::path& file, const std::string& why) {
   return {"no table of signatures", file.string(),
@@ -76,6 +79,37 @@ bool Signatures::add(Name function, Value list, const Values& values) {
   if (values.text(function).ends_with(".__init__")) managers_.emplace(function, *parameters);
   functions_.emplace(function, std::move(*parameters));
   return true;
+}
+
+void Signatures::write(const std::filesystem::path& file, const Values& values) const {
+  std::map<std::string, std::string> rows;
+  const auto describe = [&](const std::vector<Parameter>& parameters) {
+    std::string text;
+    for (const Parameter& parameter : parameters) {
+      text += text.empty() ? "[" : ", [";
+      append_json_string(text, values.text(parameter.name));
+      text += std::string(", \"") + letters[static_cast<std::size_t>(parameter.passing)] + "\"";
+      if (parameter.fallback.present()) text += ", " + to_json(values, parameter.fallback);
+      text += "]";
+    }
+    return "[" + text + "]";
+  };
+  for (const auto& [name, parameters] : functions_) {
+    rows[std::string(values.text(name))] = describe(parameters);
+  }
+  for (const auto& [name, parameters] : managers_) {
+    rows[std::string(values.text(name)) + std::string(manager_mark)] = describe(parameters);
+  }
+  std::string text;
+  for (const auto& [name, row] : rows) {
+    text += text.empty() ? "" : ",\n";
+    append_json_string(text, name);
+    text += ": " + row;
+  }
+  std::ofstream out(file, std::ios::binary);
+  out << "{\n" << text << "\n}\n";
+  out.close();
+  if (!out) throw Trouble("write", file.string(), "failed; is there space?");
 }
 
 void Signatures::adopt(const Signatures& others) {

@@ -26,6 +26,8 @@ class Signatures {
   static Signatures read(const std::filesystem::path& file, Values& values);
   // `list`: of a function as in such a file, none included. False: it is no such list.
   bool add(Name function, Value list, const Values& values);
+  // Writes such a file. Throws Trouble.
+  void write(const std::filesystem::path& file, const Values& values) const;
   void adopt(const Signatures& others);  // what is known already stays
   [[nodiscard]] bool empty() const { return functions_.empty(); }
   // nullptr: unknown, or not to be had from Python (built-in functions).

@@ -6,6 +6,7 @@
 
 #include "invariant/events_reader.hpp"
 #include "invariant/traincheck_reader.hpp"
+#include "libttrace/core/trouble.hpp"
 
 namespace ttrace::invariant {
 
@@ -16,7 +17,13 @@ bool has_events(const std::filesystem::path& trace) {
 }
 
 Records read_trace(const std::filesystem::path& trace, Values& pool) {
-  if (!has_events(trace)) return read_traincheck(trace, pool, {.keep_ids = false});
+  if (!has_events(trace)) {
+    if (std::filesystem::exists(trace / "trace.json")) {
+      throw Trouble("no events", trace.string(),
+                    "it holds tensors; ttrace-capture --events records what invariants need");
+    }
+    return read_traincheck(trace, pool, {.keep_ids = false});
+  }
   Records records;
   std::swap(records.values, pool);
   EventsReader reader(trace, records);

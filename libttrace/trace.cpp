@@ -146,6 +146,11 @@ Trace Trace::open(const fs::path& directory, ReadMode mode) {
   std::sort(impl.ranks.begin(), impl.ranks.end(),
             [](const RankInfo& left, const RankInfo& right) { return left.rank < right.rank; });
   if (trace.iterations().empty()) {
+    for (const std::string& name : names_in(directory)) {
+      if (!fs::exists(directory / name / "events.bin", error)) continue;
+      throw Trouble(kOpening, directory.string(),
+                    "it holds events, no tensors: ttrace-infer and ttrace-check -i read it");
+    }
     throw Trouble(kOpening, directory.string(),
                   "nothing captured: no rank has a segment; look at the output of ttrace-capture");
   }

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <iterator>
+#include <nlohmann/json.hpp>
 
+#include "invariant/builtin/report.hpp"
 #include "invariant/compat/infer.hpp"
 #include "invariant/invariant_file.hpp"
 #include "invariant/result_files.hpp"
@@ -36,6 +38,26 @@ void report(const CheckInvariantsOptions& options, invariant::Records& records,
   }
   if (!options.quiet && options.json != "-" && options.junit != "-") {
     write_document(outcomes_text(result, options.top), "-");
+  }
+}
+
+// Whoever asked for a document gets one, whatever happens. What is then thrown is the first
+// trouble.
+void write_trouble(const std::string& message, const CheckInvariantsOptions& options) {
+  const nlohmann::ordered_json json = {{"format", "ttrace-check-invariants"},
+                                       {"version", 1},
+                                       {"trace", options.trace},
+                                       {"verdict", "trouble"},
+                                       {"message", message}};
+  constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
+  try {
+    if (!options.json.empty())
+      write_document(json.dump(1, ' ', false, kReplace) + "\n", options.json);
+    if (!options.junit.empty()) {
+      write_document(builtin::trouble_as_junit(message, options.trace), options.junit);
+    }
+  } catch (const Trouble&) {
+    // It is said on stderr all the same.
   }
 }
 
@@ -91,11 +113,15 @@ int check_invariants(const CheckInvariantsOptions& options) {
   if (options.json == "-" && options.junit == "-") {
     throw Trouble("--junit", "-", "stdout is taken by --json -; give one of the two a FILE");
   }
-  if (!options.traincheck_compat) return check_learned(options);
-  if (options.follow) {
+  if (options.traincheck_compat && options.follow) {
     throw Trouble("--follow", options.trace, "is not what TrainCheck 0.2.0 does; leave out one");
   }
-  return check_as_traincheck(options);
+  try {
+    return options.traincheck_compat ? check_as_traincheck(options) : check_learned(options);
+  } catch (const std::exception& error) {
+    write_trouble(error.what(), options);
+    throw;
+  }
 }
 
 }  // namespace ttrace

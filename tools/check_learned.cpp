@@ -5,7 +5,10 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "invariant/follow.hpp"
@@ -75,13 +78,35 @@ std::vector<invariant::Outcome> outcomes_of(const CheckResult& result,
   return outcomes;
 }
 
+// What the trace itself says of how it was made.
+void note_origin(const std::string& trace) {
+  std::ifstream file(std::filesystem::path(trace) / "trace.json");
+  const nlohmann::json document = nlohmann::json::parse(file, nullptr, false);
+  if (!document.is_object()) return;
+  if (!document.contains("finished")) {
+    note(trace + ": the run did not end by itself; what came after its last whole step is missing");
+  }
+  const nlohmann::json options = document.value("options", nlohmann::json::object());
+  const std::string file_of = options.value("invariants", "");
+  if (!file_of.empty()) {
+    note(trace + ": holds only what the invariants of " + file_of +
+         " need (ttrace-capture --invariants); others may be violated by what was left out");
+  }
+}
+
 int check_whole(const CheckInvariantsOptions& options, invariant::Values& values,
                 invariant::Signatures& signatures,
                 std::span<const invariant::Invariant> invariants) {
   invariant::Records records = invariant::read_trace(options.trace, values);
   signatures.adopt(records.signatures);
+  if (!options.quiet) {
+    note_origin(options.trace);
+    note_damage(records.damage);
+  }
   if (signatures.empty() && !options.quiet) note_no_signatures();
-  if (!options.quiet) note_unknown(signatures, values, records.records);
+  if (!options.quiet && records.signatures.empty()) {
+    note_unknown(signatures, values, records.records);
+  }
   const invariant::TraceInput trace{records.records, invariant::loses_tail(records)};
   const CheckResult result = invariant::check(values, trace, invariants, &signatures);
   report(options, {&result, &values, records.files, records.damage, options.trace});

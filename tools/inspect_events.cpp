@@ -25,6 +25,8 @@ void export_to_traincheck(const fs::path& trace, const fs::path& folder) {
   }
   invariant::arrange_as_traincheck(records);
   invariant::write_traincheck(folder, records);
+  // Whoever reads the files has no Python at hand.
+  records.signatures.write(folder / "signatures.json", records.values);
 }
 
 }  // namespace ttrace

@@ -66,6 +66,23 @@ void add_options(CLI::App& app, Options& options) {
       ->group(group);
 }
 
+// Options that would be without effect.
+void refuse_unused(const Options& options) {
+  const CheckInvariantsOptions& learned = options.learned;
+  const bool has_file = !learned.invariants.empty();
+  if (has_file && !options.builtin.checks.empty()) {
+    throw Trouble("--check", options.builtin.checks[0], "names built-in checks; leave out -i");
+  }
+  const std::pair<const char*, bool> of_file[] = {
+      {"--follow", learned.follow},
+      {"--output", !learned.output.empty()},
+      {"--signatures", !learned.signatures.empty()},
+      {"--traincheck-compat", learned.traincheck_compat}};
+  for (const auto& [name, given] : of_file) {
+    if (given && !has_file) throw Trouble(name, options.builtin.trace, "needs -i FILE");
+  }
+}
+
 int learned(Options& options) {
   options.learned.trace = options.builtin.trace;
   options.learned.json = options.builtin.json;
@@ -90,6 +107,7 @@ int main(int argc, char** argv) {
     if (options.builtin.trace.empty()) {
       throw Trouble("arguments", "TRACE", "is missing, try --help");
     }
+    refuse_unused(options);
     return options.learned.invariants.empty() ? check_builtin(options.builtin) : learned(options);
   });
 }
