@@ -224,6 +224,14 @@ class Behaviour(EventsTest):
         self.assertNotIn("torch.nn.modules.linear.Linear.forward",
                          [call.name for call in events.calls() if call.meta["step"] > 1])
 
+    def test_what_is_known_by_identity_or_name_stays_known(self):
+        self.record("identities")
+        ours, plain = torch.load(self.out), self.plain("identities")
+        self.assertEqual(ours["facts"], [1, True])
+        self.assertEqual(ours["facts"], plain["facts"])
+        for one, other in zip(ours["tensors"], plain["tensors"]):
+            self.assert_same_bits(one.detach(), other.detach())
+
     def test_torchscript_stays_whole(self):
         self.record("scripted")
         for one, other in zip(torch.load(self.out), self.plain("scripted")):

@@ -119,6 +119,50 @@ def scripted(out):
     torch.save([model(torch.ones(2, 8)), pool(torch.ones(1, 1, 4, 4)), model.code], out)
 
 
+class WithDefault(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc, self.act = nn.Linear(4, 4), torch.tanh
+
+    def forward(self, x, scale=2):
+        return self.act(self.fc(x)) * scale
+
+
+def identities(out):
+    """What torch, Dynamo and pickle know by identity, by defaults or by name."""
+    import gc
+    import io
+    import weakref
+
+    torch.manual_seed(0)
+    model, x = WithDefault(), torch.ones(2, 4, requires_grad=True)
+    again = torch.utils.checkpoint.checkpoint(model, x, use_reentrant=True)
+    compiled_model = torch.compile(model, backend="eager")(x)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    @torch.compile(backend="eager")
+    def step(x):
+        optimizer.zero_grad()
+        loss = model(x).pow(2).sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    loss = step(x)
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    loaded = torch.load(file, weights_only=False)(x)
+    layer = nn.TransformerEncoderLayer(8, 2)
+    held = torch.zeros(1000)
+    reference = weakref.ref(held)
+    torch.optim.SGD(layer.parameters(), 0.1)  # looks for its name in the frames
+    del held
+    gc.collect()
+    torch.save({"tensors": [again, compiled_model, loss, loaded],
+                "facts": [layer.activation_relu_or_gelu, reference() is None]}, out)
+
+
 def lambda_free(x):
     return F.max_pool2d(torch.sigmoid(x), 2)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 import types
-from typing import Any, Callable, Dict, Optional, Set
+from typing import Any, Callable, Dict, List, Optional, Set
 
 from . import wrappers
 from .values import name_of
@@ -49,6 +49,8 @@ SKIPPED = (
 # Of the names with two underscores; the last is how unpickled and copied modules begin.
 METHODS = ("__init__", "__call__", "__enter__", "__exit__", "__setstate__")
 
+FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
+
 
 def skipped(name: str) -> bool:
     return not name.startswith("torch.") or name.startswith(SKIPPED)
@@ -64,6 +66,7 @@ class Instrument:
         self._modules: Set[str] = set()
         self._classes: Set[type] = set()
         self._wrappers: Dict[int, Any] = {}  # by id of the function, which the wrapper keeps alive
+        self._defaulted: List[types.FunctionType] = []  # with functions among their defaults
 
     def torch_modules(self, at_once: bool = False) -> None:
         """All modules of torch that are loaded and have not been treated; `at_once`: torch, too,
@@ -79,6 +82,7 @@ class Instrument:
             self._modules.add(name)
             if isinstance(module, types.ModuleType):
                 self._module(module)
+        self._replace_defaults()
 
     def _module(self, module: types.ModuleType) -> None:
         for key, value in list(vars(module).items()):
@@ -102,7 +106,25 @@ class Instrument:
             elif issubclass(type(value), type):
                 self._class(value)
 
+    def _replace_defaults(self) -> None:
+        """`activation=F.relu` is compared with F.relu later on."""
+        known = self._wrappers
+        for function in self._defaulted:
+            for each in (function, known.get(id(function), function)):
+                if each.__defaults__:
+                    each.__defaults__ = tuple(known.get(id(value), value)
+                                              for value in each.__defaults__)
+                for name, value in (each.__kwdefaults__ or {}).items():
+                    each.__kwdefaults__[name] = known.get(id(value), value)
+        self._defaulted.clear()
+
     def _replace(self, owner: Any, key: str, function: Any) -> None:
+        inner = function  # of decorators, what they decorate
+        while type(inner) is types.FunctionType:
+            defaults = (*(inner.__defaults__ or ()), *(inner.__kwdefaults__ or {}).values())
+            if any(type(value) in FUNCTIONS for value in defaults):
+                self._defaulted.append(inner)
+            inner = inner.__dict__.get("__wrapped__")
         if wrappers.ORIGINAL in getattr(function, "__dict__", ()):
             return
         if key.startswith("__") and key not in METHODS:
@@ -115,6 +137,9 @@ class Instrument:
             if wrapper is None:
                 return
             self._wrappers[id(function)] = wrapper
+            if type(function) is types.BuiltinFunctionType and isinstance(owner, types.ModuleType):
+                # Where pickle finds it: builtins are found in ways of their own.
+                wrapper.__module__, wrapper.__qualname__ = owner.__name__, key
         try:
             setattr(owner, key, wrapper)
         except (AttributeError, TypeError):  # classes made in C

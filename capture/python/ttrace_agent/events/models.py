@@ -10,6 +10,7 @@ those of named_parameters(), without the segments of wrappers.
 from __future__ import annotations
 
 import os
+import inspect
 import sys
 import types
 import weakref
@@ -137,7 +138,13 @@ class Models:
         while frame is not None:
             path = frame.f_code.co_filename
             if not path.startswith((self._folder, _PACKAGE, "<")) or path == "<stdin>":
-                yield dict(frame.f_locals)
+                variables = frame.f_locals
+                yield dict(variables)
+                # Before Python 3.13 the frame keeps what it gave, and all that is in it alive. Who
+                # else holds it has called locals().
+                if (sys.version_info < (3, 13) and frame.f_code.co_flags & inspect.CO_OPTIMIZED
+                        and sys.getrefcount(variables) <= 3):
+                    variables.clear()
             frame = frame.f_back
 
 

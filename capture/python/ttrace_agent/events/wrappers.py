@@ -18,6 +18,7 @@ from .stream import EXCEPTION, NOTHING, POST, PRE, ROWS_KEPT, Stream
 from .values import Values, name_of
 
 ORIGINAL = "_ttrace_original"
+_OF_OBJECTS = ("torch.optim", "torch.amp", "torch.utils.data")
 _IN_TABLES = ("torch.compiler", "torch.distributed.distributed_c10d")
 
 
@@ -34,10 +35,14 @@ def dress(wrapper: Any, function: Any) -> Any:
     if isinstance(function, types.FunctionType):
         wrapper = types.FunctionType(wrapper.__code__, function.__globals__, function.__name__,
                                      None, wrapper.__closure__)
+        # Of no use to code that takes anything; Dynamo looks for them here.
+        wrapper.__defaults__, wrapper.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
     functools.update_wrapper(wrapper, function)
     innermost = original(function)
     setattr(wrapper, ORIGINAL, innermost)
-    if not _known_to_dynamo(innermost):
+    # Dynamo asks bound methods, too, and then forgets what they are bound to; it knows modules.
+    module = getattr(innermost, "__module__", None) or ""
+    if not _known_to_dynamo(innermost) and not module.startswith(_OF_OBJECTS):
         wrapper._torchdynamo_inline = innermost
     wrapper.__prepare_scriptable__ = lambda: innermost
     return wrapper
