@@ -30,14 +30,20 @@ class Export(CaptureTest):
         cls.run_command([INSPECT, cls.trace, "--traincheck", cls.folder])
         cls.records = {path.name.split("_")[1]: [json.loads(line) for line in
                                                  path.read_text().splitlines()]
-                       for path in cls.folder.iterdir()}
+                       for path in cls.folder.glob("trace_*")}
 
     def test_every_event_is_there_in_its_order(self):
         events = Events(self.trace / "rank00000" / "events.bin")
         pid = events.process["pid"]
         thread = events.list[0].thread
         self.assertEqual(sorted(path.name for path in self.folder.iterdir()),
-                         [f"trace_API_{pid}_{thread}.log", f"trace_VAR_{pid}_{thread}.log"])
+                         ["signatures.json", f"trace_API_{pid}_{thread}.log",
+                          f"trace_VAR_{pid}_{thread}.log"])
+        table = json.loads((self.folder / "signatures.json").read_text())
+        self.assertEqual(table, {name: found for name, found in events.parameters.items()
+                                 if found is not None}
+                         | {name + "@class": found for name, found in events.parameters.items()
+                            if found is not None and name.endswith(".__init__")})
         calls = [event for event in events.list if event.kind != STATE]
         self.assertEqual([record["function"] for record in self.records["API"]],
                          [event.name for event in calls])
