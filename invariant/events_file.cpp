@@ -154,6 +154,7 @@ void EventsFile::set_meta(const Block& block, Values& values) {
 
 void EventsFile::add_rows(const Block& block, Records& records, const EventNames& names) {
   const std::size_t count = block.payload.size() / kRowBytes;
+  if (count == 0) return;
   std::vector<std::int64_t> numbers(count * 4);
   std::memcpy(numbers.data(), block.payload.data(), count * kRowBytes);
   for (std::size_t i = 0; i < count; ++i) {
