@@ -3,7 +3,6 @@
 #include "tools/check_builtin.hpp"
 
 #include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "invariant/builtin/report.hpp"
@@ -11,21 +10,10 @@
 #include "libttrace/core/trouble.hpp"
 #include "libttrace/trace.hpp"
 #include "tools/cli.hpp"
+#include "tools/outputs.hpp"
 
 namespace ttrace {
 namespace {
-
-void write_document(const std::string& text, const std::string& path) {
-  if (path.empty()) return;
-  if (path == "-") {
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    return;
-  }
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file) throw Trouble("write", path, "failed; is there such a folder, and space in it?");
-}
 
 // A trace that shows what a program computes by itself.
 void refuse_others(const Trace& trace, const std::string& path) {
@@ -53,47 +41,24 @@ builtin::CheckReport run(const BuiltinOptions& options) {
   return report;
 }
 
-// Whoever asked for a document gets one, whatever happens. What is then thrown is the first
-// trouble.
-void write_trouble(const std::string& message, const BuiltinOptions& options) {
-  try {
-    write_document(builtin::trouble_as_json(message, options.trace), options.json);
-    if (options.junit != "-" || options.json != "-") {
-      write_document(builtin::trouble_as_junit(message, options.trace), options.junit);
-    }
-  } catch (const Trouble&) {
-    // It is said on stderr all the same.
-  }
-}
-
-// Files first: a document on stdout cannot be taken back when writing a file fails.
-void write_report(const builtin::CheckReport& report, const BuiltinOptions& options) {
-  const std::string json = options.json.empty() ? "" : builtin::as_json(report);
-  const std::string junit = options.junit.empty() ? "" : builtin::as_junit(report);
-  for (const bool to_stdout : {false, true}) {
-    if ((options.json == "-") == to_stdout) write_document(json, options.json);
-    if ((options.junit == "-") == to_stdout) write_document(junit, options.junit);
-  }
-  if (!options.quiet && options.json != "-" && options.junit != "-") {
-    const std::string text = builtin::as_text(report, options.top);
-    std::fwrite(text.data(), 1, text.size(), stdout);
-  }
-}
-
 }  // namespace
 
 int check_builtin(const BuiltinOptions& options) {
-  if (options.json == "-" && options.junit == "-") {
-    throw Trouble("--junit", "-", "stdout is taken by --json -; give one of the two a FILE");
-  }
+  const OutputPaths paths{options.json, options.junit, options.quiet};
+  check_paths(paths);
   builtin::CheckReport report;
   try {
     report = run(options);
   } catch (const std::exception& error) {
-    write_trouble(error.what(), options);
+    write_trouble({"", builtin::trouble_as_json(error.what(), options.trace),
+                   builtin::trouble_as_junit(error.what(), options.trace)},
+                  paths);
     throw;
   }
-  write_report(report, options);
+  write_outputs({paths.wants_text() ? builtin::as_text(report, options.top) : "",
+                 options.json.empty() ? "" : builtin::as_json(report),
+                 options.junit.empty() ? "" : builtin::as_junit(report)},
+                paths);
   switch (report.verdict()) {
     case builtin::Verdict::passed:
       return kSame;

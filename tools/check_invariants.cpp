@@ -27,38 +27,22 @@ void report(const CheckInvariantsOptions& options, invariant::Records& records,
     invariant::write_results({options.output, options.trace, options.invariants.back()}, records,
                              outcomes);
   }
-  // Files first: a document on stdout cannot be taken back when writing a file fails.
-  for (const bool to_stdout : {false, true}) {
-    if (!options.json.empty() && (options.json == "-") == to_stdout) {
-      write_document(outcomes_json(result), options.json);
-    }
-    if (!options.junit.empty() && (options.junit == "-") == to_stdout) {
-      write_document(outcomes_junit(result), options.junit);
-    }
-  }
-  if (!options.quiet && options.json != "-" && options.junit != "-") {
-    write_document(outcomes_text(result, options.top), "-");
-  }
+  const OutputPaths paths = paths_of(options);
+  write_outputs({paths.wants_text() ? outcomes_text(result, options.top) : "",
+                 options.json.empty() ? "" : outcomes_json(result),
+                 options.junit.empty() ? "" : outcomes_junit(result)},
+                paths);
 }
 
-// Whoever asked for a document gets one, whatever happens. What is then thrown is the first
-// trouble.
-void write_trouble(const std::string& message, const CheckInvariantsOptions& options) {
+Outputs trouble_outputs(const std::string& message, const CheckInvariantsOptions& options) {
   const nlohmann::ordered_json json = {{"format", "ttrace-check-invariants"},
                                        {"version", 1},
                                        {"trace", options.trace},
                                        {"verdict", "trouble"},
                                        {"message", message}};
   constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
-  try {
-    if (!options.json.empty())
-      write_document(json.dump(1, ' ', false, kReplace) + "\n", options.json);
-    if (!options.junit.empty()) {
-      write_document(builtin::trouble_as_junit(message, options.trace), options.junit);
-    }
-  } catch (const Trouble&) {
-    // It is said on stderr all the same.
-  }
+  return {"", json.dump(1, ' ', false, kReplace) + "\n",
+          builtin::trouble_as_junit(message, options.trace)};
 }
 
 int check_as_traincheck(const CheckInvariantsOptions& options) {
@@ -94,6 +78,10 @@ int check_as_traincheck(const CheckInvariantsOptions& options) {
 
 }  // namespace
 
+OutputPaths paths_of(const CheckInvariantsOptions& options) {
+  return {options.json, options.junit, options.quiet};
+}
+
 std::vector<invariant::Invariant> read_all_invariants(const CheckInvariantsOptions& options,
                                                       invariant::Values& values) {
   std::vector<invariant::Invariant> out;
@@ -110,16 +98,14 @@ std::vector<invariant::Invariant> read_all_invariants(const CheckInvariantsOptio
 }
 
 int check_invariants(const CheckInvariantsOptions& options) {
-  if (options.json == "-" && options.junit == "-") {
-    throw Trouble("--junit", "-", "stdout is taken by --json -; give one of the two a FILE");
-  }
+  check_paths(paths_of(options));
   if (options.traincheck_compat && options.follow) {
     throw Trouble("--follow", options.trace, "is not what TrainCheck 0.2.0 does; leave out one");
   }
   try {
     return options.traincheck_compat ? check_as_traincheck(options) : check_learned(options);
   } catch (const std::exception& error) {
-    write_trouble(error.what(), options);
+    write_trouble(trouble_outputs(error.what(), options), paths_of(options));
     throw;
   }
 }

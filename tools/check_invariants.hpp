@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "invariant/invariant.hpp"
+#include "tools/outputs.hpp"
 
 namespace ttrace {
 
@@ -23,6 +24,8 @@ struct CheckInvariantsOptions {
   std::size_t top = 5;
   bool quiet = false;
 };
+
+[[nodiscard]] OutputPaths paths_of(const CheckInvariantsOptions& options);
 
 // Those of all files; what is none is noted. Throws Trouble.
 [[nodiscard]] std::vector<invariant::Invariant> read_all_invariants(

@@ -30,21 +30,14 @@ volatile std::sig_atomic_t stopped = 0;
 void stop(int /*signal*/) { stopped = 1; }
 
 void report(const CheckInvariantsOptions& options, const invariant::ReportInput& input) {
-  // Files first: a document on stdout cannot be taken back when writing a file fails.
-  for (const bool to_stdout : {false, true}) {
-    if (!options.json.empty() && (options.json == "-") == to_stdout) {
-      write_document(json_report(input), options.json);
-    }
-    if (!options.junit.empty() && (options.junit == "-") == to_stdout) {
-      write_document(junit_report(input), options.junit);
-    }
-  }
-  if (!options.quiet && options.json != "-" && options.junit != "-") {
-    invariant::ReportOptions text;
-    text.top = options.top;
-    text.color = use_color(ColorMode::automatic);
-    write_document(text_report(input, text), "-");
-  }
+  const OutputPaths paths = paths_of(options);
+  invariant::ReportOptions text;
+  text.top = options.top;
+  text.color = use_color(ColorMode::automatic);
+  write_outputs({paths.wants_text() ? text_report(input, text) : "",
+                 options.json.empty() ? "" : json_report(input),
+                 options.junit.empty() ? "" : junit_report(input)},
+                paths);
 }
 
 int code_of(const CheckResult& result) {
@@ -151,8 +144,7 @@ int check_growing(const CheckInvariantsOptions& options, invariant::Values& valu
   Clock::time_point grew = Clock::now();
   while (stopped == 0 && Clock::now() - grew < idle) {
     if (follower.poll()) grew = Clock::now();
-    if (follower.violations() != told && !options.quiet && options.json != "-" &&
-        options.junit != "-") {
+    if (follower.violations() != told && paths_of(options).wants_text()) {
       told = follower.violations();
       const CheckResult result = follower.result();
       news.print({&result, &values, follower.files(), {}, options.trace});

@@ -2,9 +2,7 @@
 // See event_files.hpp.
 #include "tools/event_files.hpp"
 
-#include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <set>
 
 #include "libttrace/core/trouble.hpp"
@@ -87,17 +85,6 @@ void note_tolerated(const invariant::compat::Tolerated& tolerated) {
     if (number > 0) add(text, std::to_string(number) + " " + what);
   }
   if (!text.empty()) note("left out where TrainCheck would end with an error: " + text);
-}
-
-void write_document(const std::string& text, const std::string& path) {
-  if (path == "-") {
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    return;
-  }
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file) throw Trouble("write", path, "failed; is there such a folder, and space in it?");
 }
 
 }  // namespace ttrace

@@ -26,7 +26,4 @@ void note_unknown(const invariant::Signatures& signatures, const invariant::Valu
 // What TrainCheck would have ended with an error for.
 void note_tolerated(const invariant::compat::Tolerated& tolerated);
 
-// To a file, or to stdout for "-".
-void write_document(const std::string& text, const std::string& path);
-
 }  // namespace ttrace

@@ -4,11 +4,9 @@
 // Of two HDF5 files, whoever made them: are they equal (diff/hdf5_compare.hpp)?
 #include <CLI/CLI.hpp>
 #include <array>
-#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 #include <utility>
 
@@ -20,6 +18,7 @@
 #include "tolerance/own.hpp"
 #include "tools/cli.hpp"
 #include "tools/diff_modes.hpp"
+#include "tools/outputs.hpp"
 #include "tools/rules.hpp"
 
 namespace {
@@ -110,26 +109,6 @@ void add_options(CLI::App& app, Options& options) {
   app.add_flag("-v,--verbose", options.verbose, "print every tensor and every layout");
 }
 
-void write_document(const std::string& text, const std::string& path) {
-  if (path.empty()) return;
-  if (path == "-") {
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    return;
-  }
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file) throw Trouble("write", path, "failed; is there such a folder, and space in it?");
-}
-
-// Files first: a document on stdout cannot be taken back when writing a file fails.
-void write_documents(const std::string& json, const std::string& junit, const Options& options) {
-  for (const bool to_stdout : {false, true}) {
-    if ((options.json == "-") == to_stdout) write_document(json, options.json);
-    if ((options.junit == "-") == to_stdout) write_document(junit, options.junit);
-  }
-}
-
 // A report would take the place of what it is about.
 void refuse_to_overwrite(const Options& options) {
   for (const std::string& output : {options.json, options.junit}) {
@@ -148,26 +127,19 @@ bool are_files(const Options& options) {
          std::filesystem::is_regular_file(options.candidate, error);
 }
 
-// Whoever asked for a document gets one, whatever happens. What is then thrown is the first
-// trouble.
-void write_trouble(const std::string& message, Options options) {
-  if (options.json == "-" && options.junit == "-") options.junit.clear();
-  const auto attempt = [](const std::string& text, const std::string& path) {
-    try {
-      write_document(text, path);
-    } catch (const Trouble&) {
-      // The other document must be tried all the same.
-    }
-  };
-  attempt(are_files(options) ? hdf5_trouble_as_json(message) : trouble_as_json(message),
-          options.json);
-  attempt(trouble_as_junit(message, options.reference, options.candidate), options.junit);
+OutputPaths paths_of(const Options& options) {
+  return {options.json, options.junit, options.quiet};
 }
 
-// What a comparison leaves to be printed; a document that nobody asked for is empty.
+Outputs trouble_outputs(const std::string& message, const Options& options) {
+  return {"", are_files(options) ? hdf5_trouble_as_json(message) : trouble_as_json(message),
+          trouble_as_junit(message, options.reference, options.candidate)};
+}
+
+// What a comparison leaves to be printed.
 struct Result {
   int code;
-  std::string text, json, junit;
+  Outputs outputs;
 };
 
 ReadMode read_mode(const Options& options) {
@@ -215,9 +187,9 @@ Result diff_traces(const Options& options, const TextOptions& style) {
   const Report report = run_comparison(options);
   constexpr std::array kCodes = {kSame, kDiffer, kTrouble};
   return {kCodes[static_cast<std::size_t>(report.verdict())],
-          options.quiet ? "" : report_as_text(report, style),
-          options.json.empty() ? "" : report_as_json(report),
-          options.junit.empty() ? "" : report_as_junit(report)};
+          {options.quiet ? "" : report_as_text(report, style),
+           options.json.empty() ? "" : report_as_json(report),
+           options.junit.empty() ? "" : report_as_junit(report)}};
 }
 
 Result diff_files(const Options& options, const TextOptions& style) {
@@ -237,24 +209,20 @@ Result diff_files(const Options& options, const TextOptions& style) {
                    {{options.relative, options.max_relative, options.max_absolute},
                     options.filter,
                     read_mode(options)});
-  return {report.same() ? kSame : kDiffer, options.quiet ? "" : hdf5_report_as_text(report, style),
-          options.json.empty() ? "" : hdf5_report_as_json(report),
-          options.junit.empty() ? "" : hdf5_report_as_junit(report)};
+  return {report.same() ? kSame : kDiffer,
+          {options.quiet ? "" : hdf5_report_as_text(report, style),
+           options.json.empty() ? "" : hdf5_report_as_json(report),
+           options.junit.empty() ? "" : hdf5_report_as_junit(report)}};
 }
 
 int run_diff(const Options& options) {
   const ColorMode color = color_mode_from(options.color);
-  if (options.json == "-" && options.junit == "-") {
-    throw Trouble("--junit", "-", "stdout is taken by --json -; give one of the two a FILE");
-  }
+  check_paths(paths_of(options));
   const TextOptions style{options.top, options.verbose, use_color(color)};
   const Result result =
       are_files(options) ? diff_files(options, style) : diff_traces(options, style);
   check_mapped_files();  // before anything that was read is told
-  write_documents(result.json, result.junit, options);
-  if (!options.quiet && options.json != "-" && options.junit != "-") {
-    std::fwrite(result.text.data(), 1, result.text.size(), stdout);
-  }
+  write_outputs(result.outputs, paths_of(options));
   return result.code;
 }
 
@@ -270,7 +238,7 @@ int main(int argc, char** argv) {
     try {
       return run_diff(options);
     } catch (const std::exception& error) {
-      write_trouble(error.what(), options);
+      write_trouble(trouble_outputs(error.what(), options), paths_of(options));
       throw;
     }
   });
