@@ -1,43 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "invariant/change_pattern.hpp"
 
-#include <optional>
-
 #include "invariant/arguments.hpp"
 
 namespace ttrace::invariant {
 namespace {
 
-bool is_zero(Value value) {
-  return value.kind == Kind::integer ? value.integer == 0
-         : value.kind == Kind::real  ? value.real == 0
-                                     : value.kind == Kind::boolean && !value.boolean;
-}
-
-double number_of(Value value) {
-  switch (value.kind) {
-    case Kind::boolean:
-      return value.boolean ? 1 : 0;
-    case Kind::integer:
-      return static_cast<double>(value.integer);
-    default:
-      return value.real;
-  }
-}
-
-// nullopt: no word.
-std::optional<bool> admits_word(std::string_view word, Value value) {
-  const bool none = value.kind == Kind::none;
-  const double number = value.number() ? number_of(value) : 0;
-  if (word == "anything") return true;
-  if (word == "non_none") return !none;
-  if (word == "non_zero") return !none && !(value.number() && is_zero(value));
-  if (word == "above_zero") return value.number() && number > 0;
-  if (word == "below_zero") return value.number() && number < 0;
-  if (word == "non_negative") return none || (value.number() && number >= 0);
-  if (word == "non_positive") return none || (value.number() && number <= 0);
-  return std::nullopt;
-}
+bool is_zero(Value value) { return value.number() && as_double(value) == 0; }
 
 }  // namespace
 
@@ -60,11 +29,20 @@ Value pattern_of(Values& values, Value value) {
 }
 
 bool admits(const Values& values, Value pattern, Value value) {
-  if (!pattern.present()) return true;
-  if (pattern.kind == Kind::string) {
-    if (const auto result = admits_word(values.text(pattern), value)) return *result;
-  }
-  return values.equal(pattern, value);
+  if (!pattern.present() || values.equal(pattern, value)) return true;
+  if (pattern.kind != Kind::string) return false;
+  const std::string_view word = values.text(pattern);
+  const bool none = value.kind == Kind::none;
+  if (word == "anything") return true;
+  if (word == "non_none") return !none;
+  if (none) return word == "non_positive" || word == "non_negative";
+  if (word == "non_zero") return !is_zero(value);
+  if (!value.number()) return false;
+  if (word == "above_zero") return as_double(value) > 0;
+  if (word == "below_zero") return as_double(value) < 0;
+  if (word == "non_positive") return as_double(value) <= 0;
+  if (word == "non_negative") return as_double(value) >= 0;
+  return false;
 }
 
 }  // namespace ttrace::invariant

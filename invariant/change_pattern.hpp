@@ -9,6 +9,7 @@ namespace ttrace::invariant {
 
 // The value or the word that stands for it.
 [[nodiscard]] Value pattern_of(Values& values, Value value);
+// Whether a value that an invariant states, or a word for many, admits the one that was met.
 [[nodiscard]] bool admits(const Values& values, Value pattern, Value value);
 
 }  // namespace ttrace::invariant

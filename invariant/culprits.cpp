@@ -91,7 +91,8 @@ class Grouping {
       const auto [anchor, partner] = roles_of(judgement);
       if (judgement.covered > 0 && anchor) called.insert(*anchor);
       if (judgement.covered > judgement.violations && partner) called.insert(*partner);
-      const bool order = judgement.relation && judgement.relation->group() != "parent_func_call_pre";
+      const bool order =
+          judgement.relation && judgement.relation->group() != "parent_func_call_pre";
       if (judgement.verdict == Verdict::failed && partner && order) gone_.insert(*partner);
     }
     std::erase_if(gone_, [&called](Name name) { return called.contains(name); });

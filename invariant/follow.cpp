@@ -7,7 +7,6 @@
 
 #include "invariant/trace_reader.hpp"
 #include "invariant/traincheck_reader.hpp"
-#include "libttrace/core/trouble.hpp"
 
 namespace ttrace::invariant {
 namespace {
@@ -29,18 +28,7 @@ Follower::Follower(std::filesystem::path trace, Values& values,
       reader_(values, {.keep_ids = false}) {}
 
 void Follower::find_files() {
-  std::error_code error;
-  if (!std::filesystem::exists(trace_, error)) return;
-  if (std::filesystem::is_directory(trace_, error) && std::filesystem::is_empty(trace_, error)) {
-    return;
-  }
-  std::vector<std::filesystem::path> files;
-  try {
-    files = traincheck_files(trace_);
-  } catch (const Trouble&) {
-    return;  // a run that has just begun
-  }
-  for (const std::filesystem::path& file : files) {
+  for (const std::filesystem::path& file : traincheck_files(trace_)) {
     const auto [entry, added] =
         numbers_.try_emplace(file, static_cast<std::uint32_t>(sources_.size()));
     if (!added) continue;

@@ -55,27 +55,21 @@ class CoverEvaluator : public Listener {
   std::unordered_map<Name, std::vector<Covered>> covered_;
 };
 
-class FunctionCover : public Relation {
+class FunctionCover : public FunctionOrder {
  public:
   [[nodiscard]] std::string_view name() const override { return "FunctionCoverRelation"; }
   [[nodiscard]] std::string_view group() const override { return "func_cover"; }
-  [[nodiscard]] std::vector<std::string_view> skip() const override { return {"function"}; }
 
   [[nodiscard]] std::string describe(const Values& values,
                                      const Invariant& invariant) const override {
-    return short_name(values.text(invariant.params[0].api)) + "() always occurs when " +
-           short_name(values.text(invariant.params[1].api)) + "() is called";
+    return function(values, invariant, 0) + "() always occurs when " +
+           function(values, invariant, 1) + "() is called";
   }
 
   [[nodiscard]] std::string advice(const Values& values,
                                    const Invariant& invariant) const override {
-    return "look for the call of " + short_name(values.text(invariant.params[0].api)) +
-           " before that of " + short_name(values.text(invariant.params[1].api)) +
-           ": is it gone, or in another place?";
-  }
-
-  [[nodiscard]] std::unique_ptr<Proposer> proposer(World& world) const override {
-    return propose_orders(world, world.name(name()));
+    return "look for the call of " + function(values, invariant, 0) + " before that of " +
+           function(values, invariant, 1) + ": is it gone, or in another place?";
   }
 
   [[nodiscard]] std::unique_ptr<Listener> evaluator(World& world,

@@ -112,27 +112,21 @@ class LeadEvaluator : public Listener {
   std::vector<Thread> threads_;
 };
 
-class FunctionLead : public Relation {
+class FunctionLead : public FunctionOrder {
  public:
   [[nodiscard]] std::string_view name() const override { return "FunctionLeadRelation"; }
   [[nodiscard]] std::string_view group() const override { return "func_lead"; }
-  [[nodiscard]] std::vector<std::string_view> skip() const override { return {"function"}; }
 
   [[nodiscard]] std::string describe(const Values& values,
                                      const Invariant& invariant) const override {
-    return short_name(values.text(invariant.params[0].api)) + "() always precedes " +
-           short_name(values.text(invariant.params[1].api)) + "()";
+    return function(values, invariant, 0) + "() always precedes " + function(values, invariant, 1) +
+           "()";
   }
 
   [[nodiscard]] std::string advice(const Values& values,
                                    const Invariant& invariant) const override {
-    return "look for the call of " + short_name(values.text(invariant.params[1].api)) +
-           " after that of " + short_name(values.text(invariant.params[0].api)) +
-           ": is it gone, or in another place?";
-  }
-
-  [[nodiscard]] std::unique_ptr<Proposer> proposer(World& world) const override {
-    return propose_orders(world, world.name(name()));
+    return "look for the call of " + function(values, invariant, 1) + " after that of " +
+           function(values, invariant, 0) + ": is it gone, or in another place?";
   }
 
   [[nodiscard]] std::unique_ptr<Listener> evaluator(World& world,

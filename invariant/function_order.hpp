@@ -4,6 +4,8 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -39,6 +41,20 @@ class CallTimes {
  private:
   std::unordered_map<Name, std::size_t> functions_;
   std::vector<std::vector<Last>> threads_;
+};
+
+// What both relations are alike in.
+class FunctionOrder : public Relation {
+ public:
+  [[nodiscard]] std::vector<std::string_view> skip() const override { return {"function"}; }
+  [[nodiscard]] std::unique_ptr<Proposer> proposer(World& world) const override {
+    return propose_orders(world, world.name(name()));
+  }
+
+ protected:
+  static std::string function(const Values& values, const Invariant& invariant, std::size_t at) {
+    return short_name(values.text(invariant.params[at].api));
+  }
 };
 
 // Params [A, B] of two functions.

@@ -40,10 +40,6 @@ bool is_result(std::string_view attribute) {
 
 bool is_number(Value value) { return value.kind == Kind::integer || value.kind == Kind::real; }
 
-double number_of(Value value) {
-  return value.kind == Kind::integer ? static_cast<double>(value.integer) : value.real;
-}
-
 std::map<Output, double> outputs_of(const Values& values, const Call& call) {
   std::map<Output, double> outputs;
   std::vector<Value> results;
@@ -55,12 +51,12 @@ std::map<Output, double> outputs_of(const Values& values, const Call& call) {
   }
   for (std::size_t i = 0; i < results.size(); ++i) {
     const Typed entry = typed(values, results[i]);
-    if (is_number(entry.payload)) outputs[{i, 0, false}] = number_of(entry.payload);
+    if (is_number(entry.payload)) outputs[{i, 0, false}] = as_double(entry.payload);
     if (entry.payload.kind != Kind::object || !is_tensor_type(values.text(entry.type))) continue;
     for (const Member& member : values.members(entry.payload)) {
       if (is_number(member.value) && member.value.kind == Kind::real &&
           is_result(values.text(member.name))) {
-        outputs[{i, member.name, true}] = number_of(member.value);
+        outputs[{i, member.name, true}] = as_double(member.value);
       }
     }
   }
@@ -82,7 +78,7 @@ std::vector<Limit> limits_of(World& world, const Call& call) {
     const std::string_view name = world.values.text(member.name);
     const bool upper = name.find("max") != std::string_view::npos;
     if (!upper && name.find("min") == std::string_view::npos) continue;
-    limits.push_back({member.name, upper, number_of(entry.payload)});
+    limits.push_back({member.name, upper, as_double(entry.payload)});
   }
   return limits;
 }

@@ -94,8 +94,7 @@ void read_file(const std::filesystem::path& path, TraincheckLine& reader, Record
 std::vector<std::filesystem::path> traincheck_files(const std::filesystem::path& trace) {
   std::error_code error;
   const auto status = std::filesystem::status(trace, error);
-  if (!std::filesystem::exists(status))
-    throw Trouble("cannot read", trace.string(), "there is no such file or folder");
+  if (!std::filesystem::exists(status)) return {};
   if (!std::filesystem::is_directory(status)) return {trace};
   std::vector<std::filesystem::path> files;
   std::filesystem::directory_iterator entries(trace, error);
@@ -103,11 +102,6 @@ std::vector<std::filesystem::path> traincheck_files(const std::filesystem::path&
   for (const auto& entry : entries) {
     if (is_trace_file(entry.path().filename().string()) && !entry.is_directory(error))
       files.push_back(entry.path());
-  }
-  if (files.empty()) {
-    throw Trouble("no trace", trace.string(),
-                  "it holds no file named trace_API_*, trace_VAR_* or proxy_log.json; give the "
-                  "folder that traincheck-collect wrote (its --output-dir)");
   }
   std::ranges::sort(files, {}, order_of);
   return files;
@@ -124,8 +118,16 @@ Records read_traincheck(const std::filesystem::path& trace, Values& pool,
                         const ReadOptions& options) {
   Records records;
   TraincheckLine reader(pool, options);
-  for (const std::filesystem::path& file : traincheck_files(trace))
-    read_file(file, reader, records);
+  const std::vector<std::filesystem::path> files = traincheck_files(trace);
+  if (files.empty()) {
+    std::error_code error;
+    if (!std::filesystem::exists(trace, error))
+      throw Trouble("cannot read", trace.string(), "there is no such file or folder");
+    throw Trouble("no trace", trace.string(),
+                  "it holds no file named trace_API_*, trace_VAR_* or proxy_log.json; give the "
+                  "folder that traincheck-collect wrote (its --output-dir)");
+  }
+  for (const std::filesystem::path& file : files) read_file(file, reader, records);
   return records;
 }
 

@@ -12,7 +12,7 @@
 namespace ttrace::invariant {
 
 // The files of a folder that hold records: in the order of process, thread, name. A file is its own
-// only one. Throws Trouble when there is none.
+// only one. Empty where there is none yet. Throws Trouble: a folder that cannot be read.
 [[nodiscard]] std::vector<std::filesystem::path> traincheck_files(
     const std::filesystem::path& trace);
 

@@ -137,6 +137,17 @@ Value boolean(bool value) { return {Kind::boolean, {.bits = value ? 1U : 0U}}; }
 Value integer(std::int64_t value) { return {Kind::integer, {.integer = value}}; }
 Value real(double value) { return {Kind::real, {.real = value}}; }
 
+double as_double(Value number) {
+  switch (number.kind) {
+    case Kind::boolean:
+      return number.boolean ? 1 : 0;
+    case Kind::integer:
+      return static_cast<double>(number.integer);
+    default:
+      return number.real;
+  }
+}
+
 bool identical(Value a, Value b) { return a.kind == b.kind && content_bits(a) == content_bits(b); }
 
 class Values::Impl {

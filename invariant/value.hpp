@@ -44,6 +44,8 @@ struct Member {
 [[nodiscard]] Value integer(std::int64_t value);
 [[nodiscard]] Value real(double value);
 
+[[nodiscard]] double as_double(Value number);  // of a boolean 0 or 1
+
 // Bit for bit the same: 1 and 1.0 differ.
 [[nodiscard]] bool identical(Value a, Value b);
 

@@ -21,7 +21,5 @@ void check_contain(Context& context, const Invariant& invariant, Outcome& outcom
 // Words that stand for many values of a variable: "above_zero". Joins many changes of one attribute
 // to one where that says more; nullopt when the values have no common word.
 [[nodiscard]] std::optional<Value> generalise(Values& values, const std::vector<Value>& of);
-// Whether a value that an invariant states, or a word for many, admits the one that was met.
-[[nodiscard]] bool admits(const Values& values, Value stated, Value met);
 
 }  // namespace ttrace::invariant::compat

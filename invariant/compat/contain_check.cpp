@@ -2,25 +2,14 @@
 // See contain.hpp: checks, and examples of a hypothesis that another trace proposed.
 #include <algorithm>
 
+#include "invariant/arguments.hpp"
+#include "invariant/change_pattern.hpp"
 #include "invariant/compat/applies.hpp"
 #include "invariant/compat/contain.hpp"
 #include "invariant/compat/text.hpp"
 
 namespace ttrace::invariant::compat {
 namespace {
-
-// A file has them beside the function's name.
-Value stated_arguments(const Values& values, const Param& child) {
-  if (child.arguments.kind != Kind::object) return {};
-  Value arguments;
-  bool named = false;
-  for (const Member& member : values.members(child.arguments)) {
-    if (values.text(member.name) == "args") arguments = member.value;
-    named = named || values.text(member.name) == "func_name";
-  }
-  if (named) return arguments;
-  return child.arguments;
-}
 
 bool matches(Trace& trace, const Call& call, const Param& child) {
   if (call.function != child.api || !call.returned()) return false;

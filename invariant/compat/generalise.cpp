@@ -8,17 +8,6 @@
 namespace ttrace::invariant::compat {
 namespace {
 
-double number(Value value) {
-  switch (value.kind) {
-    case Kind::boolean:
-      return value.boolean ? 1 : 0;
-    case Kind::integer:
-      return static_cast<double>(value.integer);
-    default:
-      return value.real;
-  }
-}
-
 std::string_view word_for(double low, double high, bool zero) {
   if (low > 0) return "above_zero";
   if (low >= 0) return "non_negative";
@@ -43,9 +32,9 @@ std::optional<Value> generalise(Values& values, const std::vector<Value>& of) {
       any_none = true;
     } else if (value.number()) {
       any_number = true;
-      zero = zero || number(value) == 0;
-      low = std::min(low, number(value));
-      high = std::max(high, number(value));
+      zero = zero || as_double(value) == 0;
+      low = std::min(low, as_double(value));
+      high = std::max(high, as_double(value));
     } else {
       any_other = true;
     }
@@ -55,23 +44,6 @@ std::optional<Value> generalise(Values& values, const std::vector<Value>& of) {
   const std::string_view word = word_for(low, high, zero);
   if (any_none && word == "non_none") return std::nullopt;
   return values.string(word);
-}
-
-bool admits(const Values& values, Value stated, Value met) {
-  if (!stated.present() || values.equal(stated, met)) return true;
-  if (stated.kind != Kind::string) return false;
-  const std::string_view word = values.text(stated);
-  const bool none = met.kind == Kind::none;
-  if (word == "anything") return true;
-  if (word == "non_none") return !none;
-  if (none) return word == "non_positive" || word == "non_negative";
-  if (word == "non_zero") return !met.number() || number(met) != 0;
-  if (!met.number()) return false;
-  if (word == "above_zero") return number(met) > 0;
-  if (word == "below_zero") return number(met) < 0;
-  if (word == "non_positive") return number(met) <= 0;
-  if (word == "non_negative") return number(met) >= 0;
-  return false;
 }
 
 }  // namespace ttrace::invariant::compat

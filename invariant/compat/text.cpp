@@ -2,32 +2,11 @@
 // See text.hpp.
 #include "invariant/compat/text.hpp"
 
-#include <vector>
-
 #include "invariant/json_text.hpp"
+#include "invariant/relation.hpp"
 
 namespace ttrace::invariant::compat {
 namespace {
-
-std::vector<std::string_view> split(std::string_view text) {
-  std::vector<std::string_view> out;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find('.', begin), text.size());
-    out.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return out;
-}
-
-bool upper(std::string_view part) { return !part.empty() && part[0] >= 'A' && part[0] <= 'Z'; }
-
-std::string joined(const std::vector<std::string_view>& parts, std::size_t from) {
-  std::string out;
-  for (std::size_t i = from; i < parts.size(); ++i) {
-    out += (i == from ? "" : ".") + std::string(parts[i]);
-  }
-  return out;
-}
 
 std::string quoted(const Values& values, Value value) {
   if (value.kind != Kind::string) return python_text(values, value);
@@ -37,19 +16,15 @@ std::string quoted(const Values& values, Value value) {
 }  // namespace
 
 std::string short_name(const Values& values, Name function) {
-  const std::vector<std::string_view> parts = split(values.text(function));
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    if (upper(parts[i])) return joined(parts, i);
-  }
-  return joined(parts, parts.size() > 2 ? parts.size() - 2 : 0);
+  return invariant::short_name(values.text(function));
 }
 
 std::string variable_text(const Values& values, const Param& param) {
   constexpr std::string_view kMark = "_TRAINCHECK_";
   std::string_view attribute = values.text(param.attribute);
   if (attribute.starts_with(kMark)) attribute.remove_prefix(kMark.size());
-  const std::vector<std::string_view> parts = split(values.text(param.variable_type));
-  return std::string(parts.back()) + "." + std::string(attribute);
+  const std::string_view type = values.text(param.variable_type);
+  return std::string(type.substr(type.rfind('.') + 1)) + "." + std::string(attribute);
 }
 
 std::string python_text(const Values& values, Value value) {

@@ -15,11 +15,6 @@ namespace {
 
 constexpr double kMargin = 0.2;  // of the threshold: values that are further away suggest nothing
 
-double number(Value value) {
-  if (value.kind == Kind::boolean) return value.boolean ? 1 : 0;
-  return value.kind == Kind::integer ? static_cast<double>(value.integer) : value.real;
-}
-
 std::string_view type_text(Value value) {
   if (value.kind == Kind::boolean) return "<class 'bool'>";
   return value.kind == Kind::integer ? "<class 'int'>" : "<class 'float'>";
@@ -51,10 +46,10 @@ std::vector<Limit> limits_of(Context& context, const std::vector<Member>& bound,
     if (!threshold.number()) continue;
     for (const bool lower : {true, false}) {
       if (name.find(lower ? "min" : "max") == std::string_view::npos) continue;
-      const double limit = number(threshold);
+      const double limit = as_double(threshold);
       for (const Found& found : places_in(context.trace, tensors, true)) {
         if (!found.value.number()) continue;
-        const double value = number(found.value);
+        const double value = as_double(found.value);
         if (!(lower ? value >= limit : value <= limit)) continue;
         if (limit == 0) {  // TrainCheck divides by it
           ++context.trace.tolerated.other;
@@ -127,7 +122,7 @@ void collect_threshold(Context& context, Hypothesis& hypothesis) {
     const Value large = side(context, call, hypothesis.params[0]);
     const Value small = side(context, call, hypothesis.params[2]);
     if (!large.number() || !small.number()) continue;
-    context.gatherer.add(context.view.example(call.pre), number(large) >= number(small));
+    context.gatherer.add(context.view.example(call.pre), as_double(large) >= as_double(small));
   }
   context.gatherer.finish(hypothesis);
 }
@@ -147,7 +142,7 @@ void check_threshold(Context& context, const Invariant& invariant, Outcome& outc
       continue;
     }
     trigger(outcome);
-    if (!(number(large) >= number(small))) violate(context, outcome, {call.pre, call.post});
+    if (!(as_double(large) >= as_double(small))) violate(context, outcome, {call.pre, call.post});
   }
 }
 

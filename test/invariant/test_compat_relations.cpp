@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "invariant/change_pattern.hpp"
 #include "invariant/compat/contain.hpp"
 #include "invariant/compat/infer.hpp"
 #include "test/catch.hpp"
@@ -208,7 +209,7 @@ TEST_CASE("words for many values") {
   CHECK(word({values.string("b"), values.string("a")}) == "non_none");
   CHECK(word({integer(1), values.string("a")}) == "?");
   const auto admits = [&](std::string_view stated, Value met) {
-    return compat::admits(values, values.string(stated), met);
+    return ttrace::invariant::admits(values, values.string(stated), met);
   };
   CHECK(admits("non_zero", integer(-1)));
   CHECK_FALSE(admits("non_zero", none()));
