@@ -83,7 +83,7 @@ void EventsFile::take(const Block& block, Records& records, const EventNames& na
     case BlockKind::functions:
       return add_functions(block, records);
     case BlockKind::meta:
-      return set_meta(block, records.values);
+      return add_meta(block, records.values);
     case BlockKind::rows:
       return add_rows(block, records, names);
   }
@@ -137,17 +137,28 @@ void EventsFile::add_functions(const Block& block, Records& records) {
   }
 }
 
-void EventsFile::set_meta(const Block& block, Values& values) {
+void EventsFile::add_meta(const Block& block, Values& values) {
   std::string_view bytes = block.payload;
   Value found;
   if (!take_value(bytes, values, found) || found.kind != Kind::object) return;
-  meta_.clear();
+  if (rows_since_meta_) {  // none of the rows to come is older than the last
+    metas_.erase(metas_.begin(), metas_.end() - (metas_.empty() ? 0 : 1));
+    rows_since_meta_ = false;
+  }
+  if (block.tag == 0) metas_.clear();
+  Meta& meta = metas_.emplace_back();
+  meta.since = static_cast<std::int64_t>(block.tag);
   const std::span<const Member> members = values.members(found);
   std::vector<Member> kept(members.begin(), members.end());
   for (const Member& member : kept) {
     const std::string column = "meta_vars." + std::string(values.text(member.name));
-    meta_.push_back({values.name(column), member.value});
+    meta.fields.push_back({values.name(column), member.value});
   }
+}
+
+std::span<const Field> EventsFile::meta() const {
+  return meta_ < metas_.size() ? std::span<const Field>(metas_[meta_].fields)
+                               : std::span<const Field>();
 }
 
 // ---- rows ----
@@ -157,9 +168,12 @@ void EventsFile::add_rows(const Block& block, Records& records, const EventNames
   if (count == 0) return;
   std::vector<std::int64_t> numbers(count * 4);
   std::memcpy(numbers.data(), block.payload.data(), count * kRowBytes);
+  rows_since_meta_ = true;
+  meta_ = 0;
   for (std::size_t i = 0; i < count; ++i) {
     const Row row(numbers.data() + i * 4, 4);
     ++rows_;
+    while (meta_ + 1 < metas_.size() && metas_[meta_ + 1].since <= row[1]) ++meta_;
     bool told = true;
     switch (kind_of(row[0])) {
       case RowKind::pre:
@@ -190,7 +204,7 @@ Record EventsFile::make(Row row, std::uint64_t thread, RecordKind kind) {
   record.time = row[1];
   record.process = process_;
   record.thread = static_cast<std::int64_t>(thread);
-  record.fields.reserve(10 + meta_.size());
+  record.fields.reserve(10 + meta().size());
   return record;
 }
 
@@ -198,7 +212,7 @@ Record EventsFile::make(Row row, std::uint64_t thread, RecordKind kind) {
 void EventsFile::add_place(Record& record, const EventNames& names) const {
   record.fields.push_back({names.thread, integer(record.thread)});
   record.fields.push_back({names.process, integer(record.process)});
-  record.fields.insert(record.fields.end(), meta_.begin(), meta_.end());
+  record.fields.insert(record.fields.end(), meta().begin(), meta().end());
   record.fields.push_back({names.type, record.kind == RecordKind::pre    ? names.pre
                                        : record.kind == RecordKind::post ? names.post
                                                                          : names.failed});
@@ -306,25 +320,25 @@ bool EventsFile::add_state(Row row, Row contents, std::uint64_t thread, Records&
   Values& values = records.values;
   const Definition* const variable = definition(row[0] >> 3);
   const Definition* const place = definition(row[3]);
-  Definition* const meta = definition(row[2]);
-  if (variable == nullptr || meta == nullptr || place == nullptr ||
+  Definition* const described = definition(row[2]);
+  if (variable == nullptr || described == nullptr || place == nullptr ||
       variable->value.kind != Kind::string || place->value.kind != Kind::string ||
       kind_of(contents[0]) != RowKind::state_values) {
     return false;
   }
-  if (!meta->expanded) expand_state(*meta, values, names);
-  if (meta->variable_type == 0 && meta->state.empty()) return false;
+  if (!described->expanded) expand_state(*described, values, names);
+  if (described->variable_type == 0 && described->state.empty()) return false;
   Record record = make(row, thread, RecordKind::state);
   record.variable = variable->value.ref;
-  record.variable_type = meta->variable_type;
+  record.variable_type = described->variable_type;
   Value type;
   type.kind = Kind::string;
-  type.ref = meta->variable_type;
+  type.ref = described->variable_type;
   record.fields = {{names.variable, variable->value},  {names.variable_type, type},
                    {names.mode, names.update},         {names.place, place->value},
                    {names.process, integer(process_)}, {names.thread, integer(record.thread)},
                    {names.time, integer(record.time)}};
-  record.fields.insert(record.fields.end(), meta_.begin(), meta_.end());
+  record.fields.insert(record.fields.end(), meta().begin(), meta().end());
   const std::int64_t flags = contents[3];
   if ((flags & kHasData) != 0) {
     record.fields.push_back({names.attribute_data, integer(contents[1])});
@@ -333,7 +347,7 @@ bool EventsFile::add_state(Row row, Row contents, std::uint64_t thread, Records&
   if ((flags & (kHasGrad | kGradUnknown)) == kHasGrad) {
     record.fields.push_back({names.attribute_grad, integer(contents[2])});
   }
-  record.fields.insert(record.fields.end(), meta->state.begin(), meta->state.end());
+  record.fields.insert(record.fields.end(), described->state.begin(), described->state.end());
   record.fields.push_back({names.type, names.change});
   records.records.push_back(std::move(record));
   return true;

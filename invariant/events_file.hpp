@@ -57,7 +57,8 @@ class EventsFile {
   void take(const Block& block, Records& records, const EventNames& names);
   void define(const Block& block, Values& values);
   void add_functions(const Block& block, Records& records);
-  void set_meta(const Block& block, Values& values);
+  void add_meta(const Block& block, Values& values);
+  [[nodiscard]] std::span<const Field> meta() const;
   void add_rows(const Block& block, Records& records, const EventNames& names);
   bool add_call(Row row, std::uint64_t thread, Records& records, const EventNames& names);
   bool add_end(Row row, std::uint64_t thread, Records& records, const EventNames& names);
@@ -80,7 +81,15 @@ class EventsFile {
   std::uint64_t first_lost_ = 0;
   std::vector<Definition> definitions_;
   std::unordered_map<std::int64_t, Function> functions_;
-  std::vector<Field> meta_;
+  // Meta variables that hold from a time on (0: from where they stand), those in force first; of
+  // rows of the last blocks only.
+  struct Meta {
+    std::int64_t since = 0;
+    std::vector<Field> fields;
+  };
+  std::vector<Meta> metas_;
+  std::size_t meta_ = 0;  // that of the present row, once there is one
+  bool rows_since_meta_ = false;
   std::unordered_map<std::uint64_t, Thread> threads_;
 };
 

@@ -57,6 +57,11 @@ make_venv() {
   fi
 }
 
+has_python_headers() {
+  "$ttrace_venv/bin/python" -c 'import os, sys, sysconfig
+sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))'
+}
+
 # pip_needs MODULE PACKAGE...: installs when the module cannot be imported.
 pip_needs() {
   local module=$1; shift
@@ -71,6 +76,7 @@ install_dependencies() {
   install_packages g++ pkg-config python3 libhdf5-dev hdf5-tools zlib1g-dev libcli11-dev \
     nlohmann-json3-dev catch2 libxxhash-dev libhwy-dev libsimdjson-dev
   make_venv
+  has_python_headers || install_packages python3-dev
   pip_needs mesonbuild meson
   pip_needs ninja ninja
   pip_needs torch torch==2.13.0

@@ -101,9 +101,19 @@ Environment prepare(const CaptureOptions& options, const CaptureParts& parts) {
   return capture_environment(options, parts, run_id, json);
 }
 
+// --events needs what was compiled against Python's headers.
+void check_events_module(const CaptureParts& parts) {
+  const fs::path module = parts.library.parent_path() / "_ttrace_events.abi3.so";
+  if (fs::exists(module)) return;
+  throw Trouble("--events", module.string(),
+                "is not there: ttrace was built without Python.h. Install python3-dev and build "
+                "it again with -Devents=enabled");
+}
+
 int capture(const CaptureOptions& options) {
   const CaptureParts parts = find_parts();
   check_options(options);
+  if (options.events) check_events_module(parts);
   const Environment environment = prepare(options, parts);
   if (options.print_environment) {
     std::fputs(export_lines(environment).c_str(), stdout);

@@ -74,13 +74,13 @@ def blocks(path):
 class Events:
     def __init__(self, path):
         self.process, self.list, self.parameters = None, [], {}
-        texts, functions, meta, stacks = {}, {}, {}, {}
+        texts, functions, metas, stacks = {}, {}, [], {}
         for kind, thread, payload in blocks(path):
             at = 0
             if kind == PROCESS:
                 self.process, _ = value(payload, 0)
             elif kind == META:
-                meta, _ = value(payload, 0)
+                metas.append((thread, value(payload, 0)[0]))
             elif kind == DEFINITIONS:
                 while at < len(payload):
                     texts[thread], at = value(payload, at)
@@ -90,13 +90,16 @@ class Events:
                     (number, name, bound, self.parameters[name]), at = value(payload, at)
                     functions[number] = name, bound
             else:
-                self._rows(payload, thread, texts, functions, meta, stacks.setdefault(thread, []))
+                self._rows(payload, thread, texts, functions, metas, stacks.setdefault(thread, []))
         self.open = {thread: stack for thread, stack in stacks.items() if stack}
 
-    def _rows(self, payload, thread, texts, functions, meta, stack):
+    def _rows(self, payload, thread, texts, functions, metas, stack):
         rows = list(struct.iter_unpack("<4q", payload))
         for place, (code, time, first, second) in enumerate(rows):
             kind, number = code & 7, code >> 3
+            if kind == 4:
+                continue
+            meta = [members for since, members in metas if since <= time][-1]
             if kind == PRE:
                 event = Event(PRE, functions[number][0], time, meta, thread,
                               stack[-1] if stack else None)

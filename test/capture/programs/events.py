@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+import time
 
 import torch
 import torch.nn as nn
@@ -63,7 +64,7 @@ def adam(out):
 
 
 def killed(out):
-    """In the middle of the fourth step."""
+    """In the middle of the fourth step, of steps that are long enough to be written one by one."""
     model = nn.Linear(4, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for step in range(STEPS):
@@ -72,6 +73,7 @@ def killed(out):
         if step == STEPS - 1:
             os.kill(os.getpid(), signal.SIGKILL)
         optimizer.step()
+        time.sleep(0.06)
 
 
 def fails(out):

@@ -18,7 +18,6 @@ from ..adapters import dtensor
 from ..mesh import Mesh
 from ..options import Options
 from . import instrument, wrappers
-from .hashing import Hasher
 from .instrument import Instrument
 from .models import Models
 from .progress import Progress
@@ -53,8 +52,8 @@ class Recording:
         wanted = self._selection
         if wanted is not None and not wanted.variables:
             return None
-        hasher = Hasher(ctypes.CDLL(os.environ["TTRACE_LIB"]), self._torch)
-        return States(self._torch, self._stream, self._values, self._models, hasher,
+        library = ctypes.CDLL(os.environ["TTRACE_LIB"])
+        return States(self._torch, self._stream, self._values, self._models, library,
                       wanted is None or wanted.data, wanted is None or wanted.grad,
                       wanted is None or wanted.states)
 

@@ -1,31 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows of events: a list a thread, and the file that they go to (docs/format.md, events.bin).
 
-A row is four integers. Threads append to lists of their own without a lock; flush() cuts what is
+A row is four integers. Threads append to rows of their own without a lock; flush() cuts what is
 there off all lists and writes it, a block a thread, after the definitions that it refers to. It is
-called at a bound, whenever the meta variables change (at each step, that is) and at the end, so a
-process that is killed loses the events since its last step, and whatever is in the file is whole.
+called at a bound, at the end, and when the meta variables change (at each step, that is) unless it
+was just before: a process that is killed loses what it recorded since then, and whatever is in the
+file is whole.
 """
 
 from __future__ import annotations
 
-import array
 import os
 import struct
 import threading
+import time
 import zlib
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from .. import signatures
-from . import encoding
+from . import encoding, native
 
 HEADER = b"TTREVENT" + struct.pack("<II", 1, 0)  # version, reserved
 _BLOCK = struct.Struct("<4sIIIQ")  # magic, kind, bytes, CRC-32 of them, thread
 _MAGIC = b"TTEB"
 PROCESS, DEFINITIONS, FUNCTIONS, META, ROWS = range(5)
-PRE, POST, EXCEPTION, STATE, STATE_VALUES = range(5)  # low three bits of a row's first integer
-NOTHING = -1  # in place of a definition's number
+PRE, POST, EXCEPTION = range(3)  # low three bits of a row's first integer; native: 3, 4
 ROWS_KEPT = 4 * 16384  # integers of one thread, at most that many plus one call's
+PATIENCE = 50_000_000  # ns that what was recorded may wait for a later step
 BACKLOG = 64 << 20  # bytes that may wait for the rank to be known
 
 
@@ -33,7 +34,7 @@ class Local(threading.local):
     """`rows` is None while this thread's calls are not to be recorded."""
 
     def __init__(self, stream: "Stream"):
-        self.rows: Optional[List[int]] = []
+        self.rows: Any = native.Rows()
         self.in_root = False  # inside a call of a whole model
         self.importing = 0
         self.depth = 0  # of steps
@@ -48,21 +49,23 @@ class Stream:
         self._lock = threading.RLock()
         self._file: Optional[int] = None
         self._closed = False
+        self._written = 0  # when, ns
+        self._marks: List[Tuple[int, bytes]] = []  # meta variables, and since when they hold
         self._blocks = bytearray()  # to be written; they wait until the file is open
         self._pending = bytearray()  # definitions
         self._defined = 0
         self._first = 0  # number of the first that is pending
         self._numbers: Dict[str, int] = {}  # of texts
-        self._threads: List[Tuple[int, List[int]]] = []
+        self._threads: List[Tuple[int, Any]] = []
         self.functions: List[Tuple[str, bool, Any]] = []
         self._known: set = set()  # first integers of rows whose functions the file knows
         self.local = Local(self)
 
-    def adopt(self, rows: List[int]) -> None:
+    def adopt(self, rows: Any) -> None:
         with self._lock:
             if len(self._threads) > 64:  # threads that have ended
                 alive = {thread.ident for thread in threading.enumerate()}
-                self._threads = [entry for entry in self._threads if entry[1] or entry[0] in alive]
+                self._threads = [entry for entry in self._threads if len(entry[1]) or entry[0] in alive]
             self._threads.append((threading.get_ident(), rows))
 
     # ---- definitions ----
@@ -87,34 +90,37 @@ class Stream:
 
     def meta(self, members: Dict[str, Any]) -> None:
         """Holds for what is recorded from here on, by any thread."""
+        now = time.monotonic_ns()
         with self._lock:
-            self._cut()
-            self._block(META, 0, encoding.plain(members))
-            self._write(False)
+            self._marks.append((now, encoding.plain(members)))
+            if now - self._written >= PATIENCE:
+                self.flush()
 
     def flush(self, last: bool = False) -> None:
         with self._lock:
             self._cut()
+            self._written = time.monotonic_ns()
             self._write(last)
 
     def _cut(self) -> None:
         """Rows to blocks."""
         cut = []
         for thread, rows in self._threads:
-            count = len(rows)
-            if count:
-                cut.append((thread, array.array("q", rows[:count])))
-                del rows[:count]
+            if len(rows):
+                cut.append((thread, rows.cut()))
         # After the cut: whoever appended a row had defined all that it refers to.
         if self._pending:
             self._block(DEFINITIONS, self._first, bytes(self._pending))
             self._pending.clear()
             self._first = self._defined
+        for since, members in self._marks:
+            self._block(META, since, members)
+        self._marks.clear()
         for thread, rows in cut:
-            codes = set(rows[::4])
+            codes = set(memoryview(rows).cast("q")[::4])
             if not codes <= self._known:
                 self._introduce(codes)
-            self._block(ROWS, thread, rows.tobytes())
+            self._block(ROWS, thread, rows)
 
     def _introduce(self, codes: set) -> None:
         new = {code >> 3 for code in codes - self._known if code & 7 <= EXCEPTION}
@@ -179,10 +185,11 @@ class Stream:
         self._file = None
         self._blocks = bytearray()
         self._pending.clear()
+        self._marks.clear()
         self._defined = self._first = 0
         self._numbers = {}
         self._known = set()
         own = self.local.rows
         for _, rows in self._threads:
-            rows.clear()
+            rows.cut()
         self._threads = [] if own is None else [(threading.get_ident(), own)]

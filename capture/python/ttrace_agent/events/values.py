@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Arguments and results as typed values, each distinct one described once.
 
-A call costs a key: a tuple of what the description depends on, made by one small function a type.
-Only a key that is new is described: {"int": 3}, {"torch.FloatTensor": {...}}, {"list": [1, 2]},
+A call costs a key: a tuple of what the description depends on (capture/events/keys.cpp). Only a key
+that is new is described: {"int": 3}, {"torch.FloatTensor": {...}}, {"list": [1, 2]},
 {"torch.nn.modules.linear.Linear": {"in_features": 16, ...}}. No code of the program runs for it: of
 objects the attributes count that lie in them or their classes as plain values, and of containers
 what JSON can hold. Nothing is iterated that is not a list, a tuple, a dict or a set.
@@ -11,15 +11,16 @@ what JSON can hold. Nothing is iterated that is not a list, a tuple, a dict or a
 from __future__ import annotations
 
 import types
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from . import encoding
-from .stream import NOTHING, Stream
+from . import encoding, native
+from .stream import Stream
 
 KEYS_KEPT = 65536  # a program with ever new values must not grow
-LONGEST = 256  # containers with more members are named only
+CHOSEN_KEPT = 4096  # likewise, of one function
+LONGEST = 256  # containers with more members are named only, here and in keys.cpp
 LONGEST_TEXT = 4096
-DEPTH = 4
+DEPTH = 4  # likewise
 
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 _CONTAINERS = (list, tuple, dict)
@@ -27,9 +28,6 @@ _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, t
 _KINDS = {"float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16",
           "int64": "Long", "int32": "Int", "int16": "Short", "int8": "Char", "uint8": "Byte",
           "bool": "Bool", "complex64": "ComplexFloat", "complex128": "ComplexDouble"}
-
-Keyer = Callable[[Any], Any]
-
 
 def name_of(thing: Any) -> str:
     """Dotted name of a function or class, or of the class of an object."""
@@ -46,99 +44,45 @@ class Values:
     def __init__(self, stream: Stream, torch: Any):
         self._stream = stream
         self._torch = torch
-        self._arguments: Dict[Any, int] = {}
-        self._chosen: Dict[Any, int] = {}
+        self._constants: Dict[type, List[Tuple[str, Any]]] = {}
+        self._arguments: Dict[Any, int] = {}  # numbers of descriptions, by key
         self._results: Dict[Any, int] = {}
         self._states: Dict[Any, int] = {}
-        self._constants: Dict[type, List[Tuple[str, Any]]] = {}
-        self.keyers = _Keyers(self)
-        self.arguments = self._make_arguments()
-        self.result = self._make_result()
+        self._tables = [self._arguments, self._results, self._states]
+        native.use_torch(torch.Tensor, torch.nn.Parameter, torch.dtype, torch.device,
+                         _key_of_subclass(torch))
+        self.arguments = native.Describer(self._arguments, self._define_arguments)
+        self.result = native.Describer(self._results, self._define_result)
 
     def after_fork(self) -> None:
-        for table in (self._arguments, self._chosen, self._results, self._states):
+        for table in self._tables:
             table.clear()
 
     # ---- numbers of descriptions ----
 
-    def _make_arguments(self) -> Callable[[Any, Any], int]:
-        keyers, known, define = self.keyers, self._arguments, self._define_arguments
-
-        def arguments(args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> int:
-            try:
-                count = len(args)  # the short ways save a third of the time
-                if count == 1:
-                    first, = args
-                    key: Any = (keyers[type(first)](first),)
-                elif count == 2:
-                    first, second = args
-                    key = (keyers[type(first)](first), keyers[type(second)](second))
-                elif count:
-                    key = tuple([keyers[type(value)](value) for value in args])
-                else:
-                    key = ()
-                if kwargs:
-                    key = (key, tuple(kwargs),
-                           tuple([keyers[type(value)](value) for value in kwargs.values()]))
-                number = known.get(key)
-                return define(key, args, kwargs) if number is None else number
-            except Exception:  # objects whose attributes raise
-                return NOTHING
-
-        return arguments
-
     def chosen(self, places: List[bool], wants: Callable[[str], bool]) -> Any:
         """As `arguments`, of some: by position, and further ones by name."""
-        keyers, known, define = self.keyers, self._chosen, self._define_arguments
-        wanted = [place for place, want in enumerate(places) if want]
+        wanted = (*places, wants("*"))  # the last: those that have no parameter of their own
         last = len(places)
-        rest = wants("*")  # those that have no parameter of their own
-        token = object()  # the same values mean something else to another function
+        table: Dict[Any, int] = {}  # the same values mean something else to another function
+        self._tables.append(table)
 
-        def arguments(args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> int:
-            try:
-                count = len(args)
-                few = {place: args[place] for place in wanted if place < count}
-                if rest and count > last:
-                    few.update(enumerate(args[last:], last))
-                key: Any = (token, count, *[keyers[type(value)](value) for value in few.values()])
-                if kwargs:
-                    kwargs = {name: value for name, value in kwargs.items() if wants(name)}
-                    key = (key, tuple(kwargs),
-                           tuple([keyers[type(value)](value) for value in kwargs.values()]))
-                number = known.get(key)
-                if number is None:
-                    return define(key, [few.get(place, self) for place in range(count)], kwargs,
-                                  known)
-                return number
-            except Exception:
-                return NOTHING
+        def define(key: Any, args: Tuple[Any, ...], kwargs: Optional[Dict[str, Any]]) -> int:
+            few = [value if wanted[min(place, last)] else self for place, value in enumerate(args)]
+            named = {name: value for name, value in (kwargs or {}).items() if wants(name)}
+            return self._remember(table, key, self._call(few, named), CHOSEN_KEPT)
 
-        return arguments
+        return native.Describer(table, define, wanted, wants)
 
-    def _make_result(self) -> Callable[[Any], int]:
-        keyers, known, define = self.keyers, self._results, self._define_result
+    def _define_arguments(self, key: Any, args: Any, kwargs: Any) -> int:
+        return self._remember(self._arguments, key, self._call(args, kwargs or {}))
 
-        def result(value: Any) -> int:
-            try:
-                if type(value) is tuple and len(value) <= LONGEST:
-                    key: Any = (0, *[keyers[type(member)](member) for member in value])
-                else:
-                    key = keyers[type(value)](value)
-                number = known.get(key)
-                return define(key, value) if number is None else number
-            except Exception:
-                return NOTHING
-
-        return result
-
-    def _define_arguments(self, key: Any, args: Any, kwargs: Dict[str, Any],
-                          table: Any = None) -> int:
+    def _call(self, args: Any, kwargs: Dict[str, Any]) -> bytes:
         """`self` stands for an argument that is not wanted."""
-        return self._remember(self._arguments if table is None else table, key, encoding.sequence([
+        return encoding.sequence([
             encoding.sequence([encoding.NONE if value is self else self.typed(value)
                                for value in args]),
-            encoding.mapping([(name, self.typed(value)) for name, value in kwargs.items()])]))
+            encoding.mapping([(name, self.typed(value)) for name, value in kwargs.items()])])
 
     def _define_result(self, key: Any, value: Any) -> int:
         if type(value) is tuple and len(value) <= LONGEST:
@@ -149,12 +93,13 @@ class Values:
 
     def state(self, tensor: Any) -> int:
         """Of what a variable is beside its values."""
-        key = self.keyers[type(tensor)](tensor)
-        number = self._states.get(key)
-        return self._remember(self._states, key, self.typed(tensor)) if number is None else number
+        described = self.typed(tensor)
+        number = self._states.get(described)
+        return self._remember(self._states, described, described) if number is None else number
 
-    def _remember(self, table: Dict[Any, int], key: Any, described: bytes) -> int:
-        if len(table) >= KEYS_KEPT:
+    def _remember(self, table: Dict[Any, int], key: Any, described: bytes,
+                  most: int = KEYS_KEPT) -> int:
+        if len(table) >= most:
             table.clear()
         number = table[key] = self._stream.define(described)
         return number
@@ -254,122 +199,18 @@ def _fits(value: Any, depth: int) -> bool:
     return all(_fits(member, depth + 1) for member in value if type(member) not in _PLAIN)
 
 
-class _Keyers(dict):
-    """By type: the function that makes the key of a value."""
-
-    def __init__(self, values: Values):
-        super().__init__()
-        torch = values._torch
-        self._torch = torch
-        self._values = values
-        self[type(None)] = lambda value: None
-        self[str] = lambda value: (str, value)
-        for kind in (int, float, bool):
-            self[kind] = _of_plain(kind)
-        for kind in (torch.Tensor, torch.nn.Parameter):
-            self[kind] = _of_tensor(kind)
-        for kind in (list, tuple, torch.Size):
-            self[kind] = _of_sequence(kind, self)
-        self[dict] = _of_dict(self)
-        self[torch.dtype] = self[torch.device] = lambda value: value
-
-    def __missing__(self, kind: type) -> Keyer:
-        torch = self._torch
-        if issubclass(kind, torch.Tensor):
-            keyer = _of_subclass(kind, torch)
-        elif issubclass(kind, (list, tuple)):
-            keyer = _of_sequence(kind, self)
-        elif issubclass(kind, dict):
-            keyer = _of_dict(self, kind)
-        elif issubclass(kind, _FUNCTIONS):
-            keyer = _of_function
-        elif getattr(kind, "__dictoffset__", 0):
-            keyer = _of_object(kind, _PLAIN | {torch.dtype})
-        else:
-            keyer = lambda value: kind  # noqa: E731
-        self[kind] = keyer
-        return keyer
-
-
-def _of_plain(kind: type) -> Keyer:
-    return lambda value: (kind, value)
-
-
-def _of_tensor(kind: type) -> Keyer:
-    def key(tensor: Any) -> Any:
-        if tensor.is_leaf:
-            return (kind, tensor.dtype, tensor.shape, tensor.requires_grad, tensor.grad is None,
-                    tensor.device, tensor.layout)
-        return (kind, tensor.dtype, tensor.shape, tensor.retains_grad, tensor.device,
-                tensor.layout)
-
-    return key
-
-
-def _of_subclass(kind: type, torch: Any) -> Keyer:
-    plain, disabled = _of_tensor(kind), torch._C.DisableTorchFunctionSubclass
+def _key_of_subclass(torch: Any) -> Callable[[Any], Any]:
+    """For tensors that may run code of their own."""
+    disabled = torch._C.DisableTorchFunctionSubclass
 
     def key(tensor: Any) -> Any:
         with disabled():
-            return (kind,) if tensor.is_nested else plain(tensor)
-
-    return key
-
-
-def _of_sequence(kind: type, keyers: _Keyers) -> Keyer:
-    plain, limit = _PLAIN.issuperset, LONGEST
-
-    def key(value: Any) -> Any:
-        if not value:
-            return (kind, 0)
-        types_of = tuple(map(type, value))
-        if plain(types_of):
-            return (kind, *value, *types_of) if len(value) <= limit else (kind, 1)
-        if not _fits(value, 0):
-            return (kind, 1)
-        return (kind, 2, *[keyers[type(member)](member) for member in value])
-
-    return key
-
-
-def _of_dict(keyers: _Keyers, kind: type = dict) -> Keyer:
-    def key(value: Any) -> Any:
-        if len(value) > LONGEST:
-            return (kind, 1)
-        fits = _fits(value, 0)
-        parts: List[Any] = [kind, fits]
-        for name, member in value.items():
-            of = type(member)
-            if of in _PLAIN:
-                parts += (type(name), name, of, member) if type(name) in _PLAIN else ()
-            elif fits:
-                parts += (type(name), name, keyers[of](member))
-        return tuple(parts)
-
-    return key
-
-
-def _of_function(value: Any) -> Any:
-    return (type(value), getattr(value, "__module__", None), getattr(value, "__qualname__", None))
-
-
-def _of_object(kind: type, plain: Any) -> Keyer:
-    public: Dict[Any, List[str]] = {}  # by all names that an object has
-
-    def key(value: Any) -> Any:
-        members = value.__dict__
-        every = tuple(members)
-        names = public.get(every)
-        if names is None:
-            if len(public) > 64:
-                public.clear()
-            names = public[every] = [name for name in every if not name.startswith("_")]
-        parts: List[Any] = [kind]
-        for name in names:
-            member = members[name]
-            of = type(member)
-            if of in plain:
-                parts += (name, of, member)
-        return tuple(parts)
+            kind = type(tensor)
+            if tensor.is_nested:
+                return (kind,)
+            leaf = tensor.is_leaf
+            return (kind, tensor.dtype, tensor.shape, tensor.device, tensor.layout, leaf,
+                    tensor.requires_grad if leaf else tensor.retains_grad,
+                    leaf and tensor.grad is None)
 
     return key

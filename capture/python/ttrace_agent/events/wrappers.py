@@ -14,7 +14,8 @@ import time
 import types
 from typing import Any, Callable, List
 
-from .stream import EXCEPTION, NOTHING, POST, PRE, ROWS_KEPT, Stream
+from . import native
+from .stream import EXCEPTION, POST, PRE, ROWS_KEPT, Stream
 from .values import Values, name_of
 
 ORIGINAL = "_ttrace_original"
@@ -74,21 +75,18 @@ def recorder(function: Callable[..., Any], stream: Stream, values: Values, argum
     """A wrapper that records each call; `wants(name)`: of the arguments only these."""
     bound = is_bound(function)
     number = stream.function(name_of(function), bound, function)
-    failed = _failure(stream, number << 3 | EXCEPTION)
-    if not arguments and not results:
-        return dress(_bare(function, stream, number, bound, failed), function)
-    describe: Any = values.arguments
-    if not arguments:
-        describe = _nothing
-    elif wants is not None:
+    describe: Any = values.arguments if arguments else None
+    if arguments and wants is not None:
         names = parameters_of(function)
         describe = values.chosen([wants(name) for name in names], wants) if names else describe
-    return dress(_full(function, stream, number, bound, failed, describe,
-                       values.result if results else _nothing), function)
+    call = native.Recorder(function, stream.local, describe, values.result if results else None,
+                           _failure(stream, number << 3 | EXCEPTION), stream.flush,
+                           number << 3 | PRE, number << 3 | POST, ROWS_KEPT, bound).call
 
+    def recorded(*args: Any, **kwargs: Any) -> Any:
+        return call(args, kwargs)
 
-def _nothing(*_: Any) -> int:
-    return NOTHING
+    return dress(recorded, function)
 
 
 def _failure(stream: Stream, code: int) -> Callable[[Any, BaseException], None]:
@@ -97,53 +95,6 @@ def _failure(stream: Stream, code: int) -> Callable[[Any, BaseException], None]:
             text = f"{name_of(type(error))}\n{str(error)[:1000]}"
         except Exception:  # an exception that cannot be printed
             text = f"{name_of(type(error))}\n"
-        rows.extend((code, time.monotonic_ns(), stream.text(text), 0))
+        rows.append(code, time.monotonic_ns(), stream.text(text), 0)
 
     return failed
-
-
-def _full(function: Any, stream: Stream, number: int, bound: bool, failed: Any, describe: Any,
-          describe_result: Any) -> Any:
-    pre, post, now, limit = number << 3 | PRE, number << 3 | POST, time.monotonic_ns, ROWS_KEPT
-    local = stream.local
-    flush, identity, error_base, length = stream.flush, id, BaseException, len
-
-    def recorded(*args: Any, **kwargs: Any) -> Any:
-        rows = local.rows
-        if rows is None or (bound and not args):
-            return function(*args, **kwargs)
-        rows.extend((pre, now(), describe(args, kwargs), identity(args[0]) if bound else 0))
-        try:
-            result = function(*args, **kwargs)
-        except error_base as error:
-            failed(rows, error)
-            raise
-        rows.extend((post, now(), describe_result(result), 0))
-        if length(rows) > limit:
-            flush()
-        return result
-
-    return recorded
-
-
-def _bare(function: Any, stream: Stream, number: int, bound: bool, failed: Any) -> Any:
-    pre, post, now, limit = number << 3 | PRE, number << 3 | POST, time.monotonic_ns, ROWS_KEPT
-    local, nothing = stream.local, NOTHING
-    flush, identity, error_base, length = stream.flush, id, BaseException, len
-
-    def recorded(*args: Any, **kwargs: Any) -> Any:
-        rows = local.rows
-        if rows is None or (bound and not args):
-            return function(*args, **kwargs)
-        rows.extend((pre, now(), nothing, identity(args[0]) if bound else 0))
-        try:
-            result = function(*args, **kwargs)
-        except error_base as error:
-            failed(rows, error)
-            raise
-        rows.extend((post, now(), nothing, 0))
-        if length(rows) > limit:
-            flush()
-        return result
-
-    return recorded
