@@ -42,12 +42,25 @@ PyObject* key_of(PyObject* value);
 // As key_of, but members of a tuple count one by one.
 PyObject* key_of_result(PyObject* value);
 // torch's classes and what Python does for keys: (Tensor, Parameter, dtype, device,
-// key of a subclass of Tensor).
+// key of a subclass of Tensor, whether a TorchFunctionMode is active, a context without).
 PyObject* use_torch(PyObject* module, PyObject* arguments);
+
+// While it lives the program's TorchFunctionModes do not see what is asked of tensors.
+class WithoutModes {
+ public:
+  WithoutModes();
+  ~WithoutModes();
+  WithoutModes(const WithoutModes&) = delete;
+  WithoutModes& operator=(const WithoutModes&) = delete;
+
+ private:
+  Owned context_;  // null: there were none
+};
 
 // Names of attributes, interned.
 struct Names {
-  PyObject *data_ptr, *device, *dict, *dictoffset, *dtype, *grad, *is_contiguous, *is_cpu, *is_leaf;
+  PyObject *data_ptr, *device, *dict, *dictoffset, *dtype, *enter, *exit, *grad, *is_contiguous,
+      *is_cpu, *is_leaf;
   PyObject *layout, *module, *nbytes, *qualname, *requires_grad, *retains_grad, *rows, *shape;
   PyObject* version;
 };

@@ -30,6 +30,8 @@ struct Torch {
   PyTypeObject* dtype = nullptr;
   PyTypeObject* device = nullptr;
   PyObject* key_of_subclass = nullptr;
+  PyObject* modes_active = nullptr;
+  PyObject* without_modes = nullptr;
 } torch;
 
 std::unordered_map<PyTypeObject*, Kind>& kinds() {
@@ -270,15 +272,39 @@ PyObject* key_of_result(PyObject* value) {
 }
 
 PyObject* use_torch(PyObject*, PyObject* arguments) {
-  PyObject *tensor, *parameter, *dtype, *device, *subclass;
-  if (PyArg_ParseTuple(arguments, "OOOOO", &tensor, &parameter, &dtype, &device, &subclass) == 0) {
+  PyObject *tensor, *parameter, *dtype, *device, *subclass, *active, *without;
+  if (PyArg_ParseTuple(arguments, "OOOOOOO", &tensor, &parameter, &dtype, &device, &subclass,
+                       &active, &without) == 0) {
     return nullptr;
   }
   torch = {reinterpret_cast<PyTypeObject*>(borrow(tensor)),
            reinterpret_cast<PyTypeObject*>(borrow(parameter)),
            reinterpret_cast<PyTypeObject*>(borrow(dtype)),
-           reinterpret_cast<PyTypeObject*>(borrow(device)), borrow(subclass)};
+           reinterpret_cast<PyTypeObject*>(borrow(device)),
+           borrow(subclass),
+           borrow(active),
+           borrow(without)};
   Py_RETURN_NONE;
+}
+
+WithoutModes::WithoutModes() {
+  const Owned active(PyObject_CallFunctionObjArgs(torch.modes_active, nullptr));
+  if (active.get() == Py_True) {
+    context_.reset(PyObject_CallFunctionObjArgs(torch.without_modes, nullptr));
+    const Owned entered(context_ ? PyObject_CallMethodObjArgs(context_.get(), names.enter, nullptr)
+                                 : nullptr);
+    if (!entered) context_.reset();
+  }
+  PyErr_Clear();
+}
+
+WithoutModes::~WithoutModes() {
+  if (!context_) return;
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  const Owned left(
+      PyObject_CallMethodObjArgs(context_.get(), names.exit, Py_None, Py_None, Py_None, nullptr));
+  PyErr_Restore(type, value, traceback);
 }
 
 }  // namespace ttrace::events

@@ -15,6 +15,8 @@ bool intern_names() {
       {&names.dict, "__dict__"},
       {&names.dictoffset, "__dictoffset__"},
       {&names.dtype, "dtype"},
+      {&names.enter, "__enter__"},
+      {&names.exit, "__exit__"},
       {&names.grad, "grad"},
       {&names.is_contiguous, "is_contiguous"},
       {&names.is_cpu, "is_cpu"},
@@ -36,10 +38,10 @@ bool intern_names() {
   return true;
 }
 
-PyMethodDef functions[] = {
-    {"use_torch", use_torch, METH_VARARGS,
-     "use_torch(Tensor, Parameter, dtype, device, key_of_subclass): before anything else."},
-    {nullptr, nullptr, 0, nullptr}};
+PyMethodDef functions[] = {{"use_torch", use_torch, METH_VARARGS,
+                            "use_torch(Tensor, Parameter, dtype, device, key_of_subclass, "
+                            "modes_active, without_modes): before all else."},
+                           {nullptr, nullptr, 0, nullptr}};
 PyModuleDef definition = {PyModuleDef_HEAD_INIT,
                           "_ttrace_events",
                           "What ttrace_agent.events does at every call.",

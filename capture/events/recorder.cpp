@@ -100,6 +100,7 @@ std::int64_t known_or_nothing(std::int64_t number) {
 
 std::int64_t describe_call(PyObject* describer, PyObject* arguments, PyObject* keywords) {
   if (describer == Py_None) return kNothing;
+  const WithoutModes quiet;
   const Describer& how = *reinterpret_cast<Describer*>(describer);
   const Owned key(key_of_call(how, arguments, keywords));
   return known_or_nothing(key == nullptr ? kNothing
@@ -109,6 +110,7 @@ std::int64_t describe_call(PyObject* describer, PyObject* arguments, PyObject* k
 
 std::int64_t describe_result(PyObject* describer, PyObject* value) {
   if (describer == Py_None) return kNothing;
+  const WithoutModes quiet;
   const Owned key(key_of_result(value));
   return known_or_nothing(key == nullptr ? kNothing
                                          : number_of(*reinterpret_cast<Describer*>(describer),

@@ -232,6 +232,15 @@ class Behaviour(EventsTest):
         for one, other in zip(ours["tensors"], plain["tensors"]):
             self.assert_same_bits(one.detach(), other.detach())
 
+    def test_a_program_that_observes_itself_sees_no_difference(self):
+        self.record("observed")
+        ours, plain = torch.load(self.out), self.plain("observed")
+        self.assertIn("backward", plain["seen"])
+        self.assertEqual(ours["seen"], plain["seen"])
+        self.assertEqual(plain["warned"][0][0], "events.py")
+        self.assertEqual(ours["warned"], plain["warned"])
+        self.assert_same_bits(ours["deepest"], plain["deepest"])
+
     def test_torchscript_stays_whole(self):
         self.record("scripted")
         for one, other in zip(torch.load(self.out), self.plain("scripted")):

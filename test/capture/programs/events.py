@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 
 import torch
 import torch.nn as nn
@@ -254,6 +255,41 @@ def loaded(out):
         optimizer.zero_grad()
         model(batch).sum().backward()
         optimizer.step()
+
+
+def observed(out):
+    """A program that watches what torch does, how deep it goes, and what it warns of."""
+    class Seen(torch.overrides.TorchFunctionMode):
+        def __init__(self):
+            super().__init__()
+            self.names = []
+
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            self.names.append(getattr(func, "__name__", str(func)))
+            return func(*args, **(kwargs or {}))
+
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    with Seen() as seen:
+        for _ in range(2):
+            optimizer.zero_grad()
+            model(torch.ones(3, 4)).sum().backward()
+            optimizer.step()
+
+    class Deep(nn.Module):
+        def __init__(self, depth):
+            super().__init__()
+            self.inner = Deep(depth - 1) if depth else nn.Identity()
+
+        def forward(self, x):
+            return self.inner(x)
+
+    deepest = Deep(230)(torch.ones(2))  # three frames a module, of 1000
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        F.softmax(torch.ones(2, 2))  # which dimension?
+    torch.save({"seen": seen.names, "deepest": deepest,
+                "warned": [(os.path.basename(w.filename), w.lineno) for w in caught]}, out)
 
 
 def main():

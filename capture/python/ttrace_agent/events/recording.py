@@ -58,6 +58,8 @@ class Recording:
                       wanted is None or wanted.states)
 
     def install(self) -> None:
+        # A call of a module takes two more frames.
+        sys.setrecursionlimit(2 * sys.getrecursionlimit())
         self._progress.start()
         # It keeps the constructors in a table, by identity, from its first use on.
         importlib.import_module("torch.utils._device")._device_constructors()

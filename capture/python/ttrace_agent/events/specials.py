@@ -34,6 +34,8 @@ class Specials:
     def __init__(self, torch: Any, stream: Stream, models: Models, progress: Progress,
                  states: Optional[States], wrap_class: Callable[[type], None]):
         self._module = torch.nn.Module
+        self._modes_active = torch._C._is_torch_function_mode_enabled
+        self._without_modes = torch._C.DisableTorchFunction
         self._gradients_enabled = wrappers.original(torch.is_grad_enabled)
         self._stream = stream
         self._models = models
@@ -115,6 +117,9 @@ class Specials:
         rows = local.rows
         local.rows = None
         try:
+            if self._modes_active():  # the program's own: they are not to see what is asked here
+                with self._without_modes():
+                    return act(rows, *rest)
             return act(rows, *rest)
         except Exception as error:  # recording must never stop the program
             self._errors += 1

@@ -50,7 +50,8 @@ class Values:
         self._states: Dict[Any, int] = {}
         self._tables = [self._arguments, self._results, self._states]
         native.use_torch(torch.Tensor, torch.nn.Parameter, torch.dtype, torch.device,
-                         _key_of_subclass(torch))
+                         _key_of_subclass(torch), torch._C._is_torch_function_mode_enabled,
+                         torch._C.DisableTorchFunction)
         self.arguments = native.Describer(self._arguments, self._define_arguments)
         self.result = native.Describer(self._results, self._define_result)
 

@@ -9,6 +9,7 @@ through them (`_torchdynamo_inline`, `__prepare_scriptable__`), so compiled code
 from __future__ import annotations
 
 import functools
+import os
 import sys
 import time
 import types
@@ -19,6 +20,9 @@ from .stream import EXCEPTION, POST, PRE, ROWS_KEPT, Stream
 from .values import Values, name_of
 
 ORIGINAL = "_ttrace_original"
+# Of the wrappers' code: warnings.warn(stacklevel=2) skips frames of such files (both words count),
+# so that a warning names the line of the program. Dynamo goes by the folder.
+_INTERNAL = os.path.join(os.path.dirname(__file__), "importlib_bootstrap.py")
 _OF_OBJECTS = ("torch.optim", "torch.amp", "torch.utils.data")
 _IN_TABLES = ("torch.compiler", "torch.distributed.distributed_c10d")
 
@@ -34,8 +38,9 @@ def original(function: Any) -> Any:
 def dress(wrapper: Any, function: Any) -> Any:
     """Makes it look like `function` to everybody who asks."""
     if isinstance(function, types.FunctionType):
-        wrapper = types.FunctionType(wrapper.__code__, function.__globals__, function.__name__,
-                                     None, wrapper.__closure__)
+        code = wrapper.__code__.replace(co_filename=_INTERNAL)
+        wrapper = types.FunctionType(code, function.__globals__, function.__name__, None,
+                                     wrapper.__closure__)
         # Of no use to code that takes anything; Dynamo looks for them here.
         wrapper.__defaults__, wrapper.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
     functools.update_wrapper(wrapper, function)
