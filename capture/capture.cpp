@@ -13,6 +13,7 @@
 #include "capture/ttrace.h"
 #pragma GCC visibility pop
 
+#include "capture/scopes.hpp"
 #include "capture/session.hpp"
 #include "capture/session_holder.hpp"
 
@@ -77,6 +78,42 @@ int ttrace_begin_iteration(int64_t iteration) {
 int ttrace_end_iteration(void) {
   return guarded([] { return session().end_iteration(); });
 }
+
+int ttrace_begin_microbatch(int32_t microbatch) {
+  return guarded([&] { return session().begin_microbatch(microbatch); });
+}
+
+int ttrace_push_scope(const char* module) {
+  return guarded([&] {
+    if (module == nullptr || *module == '\0') {
+      return session().refuse("ttrace_push_scope", "module is empty");
+    }
+    ttrace::push_scope(module);
+    return 0;
+  });
+}
+
+int ttrace_pop_scope(void) {
+  return guarded([] {
+    return ttrace::pop_scope() ? 0 : session().refuse("ttrace_pop_scope", "no scope was pushed");
+  });
+}
+
+const char* ttrace_scope(void) { return ttrace::innermost_scope(); }
+
+int ttrace_axis(const char* name, int32_t size, int32_t coordinate) {
+  return guarded([&] { return session().axis(name, size, coordinate); });
+}
+
+int ttrace_group(const char* name, const int32_t* ranks, size_t count) {
+  return guarded([&] { return session().group(name, ranks, count); });
+}
+
+int ttrace_record_collective(const ttrace_collective* call) {
+  return guarded([&] { return session().record_collective(call); });
+}
+
+int ttrace_collectives_wanted(void) { return session().collectives_wanted(); }
 
 int64_t ttrace_record(const ttrace_tensor* tensor) {
   return guarded([&] { return session().record(tensor); });

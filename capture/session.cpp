@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "capture/feed.hpp"
+#include "capture/scopes.hpp"
 #include "capture/session_holder.hpp"
 #include "capture/spawn.hpp"
 
@@ -68,6 +69,9 @@ int Session::open_writer() {
     wanted_ = true;
     open_iteration_ = false;
     last_iteration_ = -1;
+    microbatch_ = -1;
+    axes_.clear();
+    comm_.store(settings_.comm);
     recorded_.clear();
     estimate_ = {};
     update_active();
@@ -161,6 +165,12 @@ int Session::fail(int error, std::string_view where, std::string_view text) {
   return remember(error, std::string(where) + ": " + std::string(text));
 }
 
+int Session::refuse(std::string_view where, std::string_view text) {
+  const std::lock_guard lock(mutex_);
+  if (!inert_ && ring_ != nullptr) return fail(EINVAL, where, text);
+  return remember(EINVAL, std::string(where) + ": " + std::string(text));
+}
+
 bool Session::send_estimate() {
   std::string phases;
   for (std::uint8_t code = 0; code < kPhaseCount; ++code) {
@@ -182,11 +192,6 @@ void Session::update_active() { active_.store(collecting()); }
 bool Session::send(std::span<const std::byte> bytes) { return ring_->write(bytes); }
 
 bool Session::send(std::string_view text) { return send(std::as_bytes(std::span(text))); }
-
-template <class Body>
-bool Session::send_body(const Body& body) {
-  return send(std::as_bytes(std::span(&body, 1)));
-}
 
 bool Session::send_header(MessageType type, std::uint64_t bytes) {
   MessageHeader header;
@@ -212,7 +217,10 @@ bool Session::send_note(std::string_view what, std::string_view where, std::stri
 int Session::set(const char* json) {
   const std::lock_guard lock(mutex_);
   if (inert_ || ring_ == nullptr) return -ENOTCONN;
-  const std::string_view text = view(json);
+  return set_locked(view(json));
+}
+
+int Session::set_locked(std::string_view text) {
   if (text.empty()) return fail(EINVAL, "ttrace_set", "no text");
   if (text.size() > kMaxJsonBytes) return fail(EINVAL, "ttrace_set", "text is longer than 1 GiB");
   if (!send_header(MessageType::set_json, text.size()) || !send(text)) return disarm();
@@ -242,6 +250,7 @@ int Session::begin_iteration(std::int64_t iteration) {
   last_iteration_ = iteration;
   wanted_ = !settings_.iterations || contains(*settings_.iterations, iteration);
   open_iteration_ = wanted_;
+  microbatch_ = -1;
   recorded_.clear();
   update_active();
 
@@ -259,6 +268,7 @@ int Session::begin_iteration(std::int64_t iteration) {
 int Session::end_iteration() {
   const std::lock_guard lock(mutex_);
   if (inert_ || ring_ == nullptr) return -ENOTCONN;
+  microbatch_ = -1;
   if (!open_iteration_) return 0;
   open_iteration_ = false;
   recorded_.clear();
@@ -274,35 +284,34 @@ std::int64_t Session::record(const ttrace_tensor* tensor) {
   const std::lock_guard lock(mutex_);
   if (inert_ || !collecting()) return -ENOTCONN;
   if (tensor == nullptr) return fail(EINVAL, "ttrace_record", "no tensor");
-  const CheckedTensor checked = check_tensor(*tensor, recorded_);
+  ttrace_tensor given = complete(*tensor, microbatch_, innermost_scope());
+  const CheckedTensor checked = check_tensor(given, recorded_);
   const std::string where = checked.problem.empty() && open_iteration_
                                 ? std::string{}
                                 : std::string(checked.module) + "/" + std::string(checked.slot);
   if (!checked.problem.empty()) return fail(EINVAL, where, checked.problem);
   if (!open_iteration_) return fail(EINVAL, where, "no iteration was begun");
 
-  const bool always = identifies_microbatch(*tensor);
-  const std::string_view phase = name_of(static_cast<Phase>(tensor->phase));
+  const bool always = identifies_microbatch(given);
+  const std::string_view phase = name_of(static_cast<Phase>(given.phase));
   if (!always && !settings_.filter.wants(phase, checked.module, checked.slot)) return -ENOTCONN;
-  if (steps_from_unknown_state(*tensor)) {
+  if (steps_from_unknown_state(given)) {
     const bool sent = send_note("not recorded", "step",
                                 "the pack does not have the iteration before, so the states that "
                                 "this step starts from are not known",
                                 0);
     return sent ? -ENOTCONN : disarm();
   }
-  const std::uint8_t kind = always ? tensor->kind : std::max(tensor->kind, settings_.kind);
+  const std::uint8_t kind = always ? given.kind : std::max(given.kind, settings_.kind);
   const std::uint64_t sequence = recorded_.size();
-  RecordedTensor recorded{checked.bytes, sequence, tensor->dtype};
-  if (tensor->alias_of >= 0)
-    recorded.root = recorded_[static_cast<std::size_t>(tensor->alias_of)].root;
+  RecordedTensor recorded{checked.bytes, sequence, given.dtype};
+  if (given.alias_of >= 0) recorded.root = recorded_[static_cast<std::size_t>(given.alias_of)].root;
   recorded_.push_back(recorded);
   if (settings_.estimate) {
-    const bool kept = kind == TTRACE_FULL && tensor->alias_of < 0;
-    estimate_[tensor->phase] += kept ? checked.bytes : 0;
+    const bool kept = kind == TTRACE_FULL && given.alias_of < 0;
+    estimate_[given.phase] += kept ? checked.bytes : 0;
     return static_cast<std::int64_t>(sequence);
   }
-  ttrace_tensor given = *tensor;
   std::vector<std::byte> replaced;
   if (replaced_parameter(given, checked, replaced)) given.data = replaced.data();
   if (!send_record(given, checked, kind)) return disarm();

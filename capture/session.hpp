@@ -27,6 +27,12 @@ namespace ttrace {
 
 class Feed;
 
+struct MeshAxis {
+  std::string name;
+  std::int32_t size = 1;
+  std::int32_t coordinate = 0;
+};
+
 class Session {
  public:
   Session();
@@ -37,6 +43,11 @@ class Session {
   int note(const char* what, const char* where, const char* why);
   int begin_iteration(std::int64_t iteration);
   int end_iteration();
+  int begin_microbatch(std::int32_t microbatch);
+  int axis(const char* name, std::int32_t size, std::int32_t coordinate);
+  int group(const char* name, const std::int32_t* ranks, std::size_t count);
+  int record_collective(const ttrace_collective* call);
+  [[nodiscard]] int collectives_wanted();
   std::int64_t record(const ttrace_tensor* tensor);
   int feed(const ttrace_tensor* tensor, void* data);
   int close();
@@ -47,9 +58,12 @@ class Session {
   [[nodiscard]] std::string last_error();
   // Remembers an error that had no other place; returns -error.
   int remember(int error, std::string_view text);
+  // An argument of a call that works without a capture, too: one that runs is marked degraded.
+  int refuse(std::string_view where, std::string_view text);
 
  private:
   int open_writer();
+  int set_locked(std::string_view json);
   int fail(int error, std::string_view where, std::string_view text);
   int disarm();
   int close_locked();
@@ -57,7 +71,9 @@ class Session {
   [[nodiscard]] bool send(std::span<const std::byte> bytes);
   [[nodiscard]] bool send(std::string_view text);
   template <class Body>
-  [[nodiscard]] bool send_body(const Body& body);
+  [[nodiscard]] bool send_body(const Body& body) {
+    return send(std::as_bytes(std::span(&body, 1)));
+  }
   [[nodiscard]] bool send_header(MessageType type, std::uint64_t bytes);
   [[nodiscard]] bool send_note(std::string_view what, std::string_view where, std::string_view why,
                                std::uint32_t degrades);
@@ -77,6 +93,7 @@ class Session {
 
   std::mutex mutex_;
   std::atomic<bool> active_{false};
+  std::atomic<int> comm_{-1};  // what is wanted of collectives; -1: not yet looked up
   Settings settings_;
   std::unique_ptr<RingProducer> ring_;
   std::unique_ptr<Feed> feed_;  // the pack of a replay
@@ -86,6 +103,8 @@ class Session {
   bool wanted_ = true;                    // the current iteration is one of those to be captured
   bool open_iteration_ = false;           // between begin and end of a wanted iteration
   std::int64_t last_iteration_ = -1;      // the latest that was begun
+  std::int32_t microbatch_ = -1;          // what TTRACE_CURRENT means
+  std::vector<MeshAxis> axes_;            // that ttrace_axis told
   std::vector<RecordedTensor> recorded_;  // of the current segment
   std::array<std::uint64_t, kPhaseCount> estimate_{};  // bytes by phase
 

@@ -5,6 +5,7 @@
 #include <exception>
 
 #include "capture/feed.hpp"
+#include "capture/scopes.hpp"
 #include "capture/session.hpp"
 
 namespace ttrace {
@@ -59,7 +60,7 @@ int Session::feed(const ttrace_tensor* tensor, void* data) {
   const std::lock_guard lock(mutex_);
   if (inert_ || !collecting() || !open_iteration_ || feed_ == nullptr) return 0;
   if (tensor == nullptr) return fail(EINVAL, "ttrace_feed", "no tensor");
-  ttrace_tensor given = *tensor;
+  ttrace_tensor given = complete(*tensor, microbatch_, innermost_scope());
   given.data = data;
   given.alias_of = -1;
   const CheckedTensor checked = check_tensor(given, recorded_);

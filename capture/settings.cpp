@@ -121,6 +121,12 @@ std::optional<Refusal> read_selection(Settings& settings) {
   const std::string_view what = variable("TTRACE_WHAT");
   if (what == "stats") settings.kind = TTRACE_STATS;
   if (what == "hash") settings.kind = TTRACE_HASH;
+  const std::optional<int> comm = wanted_collectives();
+  if (!comm) {
+    return Refusal{EINVAL, "TTRACE_COMM=" + std::string(variable("TTRACE_COMM")) +
+                               " is none of metadata, hash, full"};
+  }
+  settings.comm = *comm;
   const std::string_view ranks = variable("TTRACE_RANKS");
   const std::string_view iterations = variable("TTRACE_ITERATIONS");
   if (!iterations.empty()) {
@@ -147,6 +153,13 @@ bool NameFilter::wants(std::string_view phase, std::string_view module,
   };
   if (std::any_of(exclude.begin(), exclude.end(), matches)) return false;
   return include.empty() || std::any_of(include.begin(), include.end(), matches);
+}
+
+std::optional<int> wanted_collectives() {
+  constexpr std::string_view kWords[] = {"", "metadata", "hash", "full"};
+  const auto* found = std::find(std::begin(kWords), std::end(kWords), variable("TTRACE_COMM"));
+  if (found == std::end(kWords)) return std::nullopt;
+  return static_cast<int>(found - std::begin(kWords));
 }
 
 std::optional<Refusal> read_settings(const ttrace_options* options, Settings& settings) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a rank's capture needs to know, from the caller's options and the environment that
-// ttrace-capture prepared. TTRACE_ITERATIONS, TTRACE_RANKS, TTRACE_FILTERS and TTRACE_WHAT apply
-// here, so that they work for every program, whatever language it is written in.
+// ttrace-capture prepared. TTRACE_ITERATIONS, TTRACE_RANKS, TTRACE_FILTERS, TTRACE_WHAT and
+// TTRACE_COMM apply here, so that they work for every program, whatever language it is written in.
 #pragma once
 
 #include <cstdint>
@@ -36,6 +36,7 @@ struct Settings {
   bool estimate = false;                // count the bytes, record nothing
   NameFilter filter;
   std::uint8_t kind = TTRACE_FULL;  // what is kept of tensors that the program gives in full
+  int comm = 0;                     // as ttrace_collectives_wanted returns it
 };
 
 // Why there is nothing to capture, or why it cannot be done.
@@ -43,6 +44,9 @@ struct Refusal {
   int error = 0;  // errno value; ENOENT: this process is not to be captured at all
   std::string why;
 };
+
+// What TTRACE_COMM asks for: 0 to 3, nullopt when it is no word that is known.
+[[nodiscard]] std::optional<int> wanted_collectives();
 
 // Fills `settings`; nullopt when all is well. `options` may be null, older or newer than this file.
 [[nodiscard]] std::optional<Refusal> read_settings(const ttrace_options* options,

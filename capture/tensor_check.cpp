@@ -2,6 +2,10 @@
 // See tensor_check.hpp.
 #include "capture/tensor_check.hpp"
 
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
 #include "libttrace/core/dtype.hpp"
 #include "libttrace/core/key.hpp"
 #include "libttrace/core/message.hpp"
@@ -10,6 +14,7 @@ namespace ttrace {
 namespace {
 
 constexpr std::uint8_t kKindCount = 3;
+constexpr std::size_t kSizeOfVersion1 = offsetof(ttrace_tensor, device);
 
 std::string_view view(const char* text) { return text == nullptr ? std::string_view{} : text; }
 
@@ -23,6 +28,10 @@ std::string check_codes(const ttrace_tensor& tensor) {
   }
   if (tensor.ndim > 0 && tensor.shape == nullptr) return "shape is NULL";
   if (tensor.microbatch < -1) return "microbatch is below -1";
+  if (tensor.device == TTRACE_DEVICE)
+    return "tensors on a device cannot be recorded, copy it first";
+  if (tensor.device > TTRACE_ANYWHERE)
+    return "device " + std::to_string(tensor.device) + " is unknown";
   return {};
 }
 
@@ -67,10 +76,18 @@ std::string check_alias(const ttrace_tensor& tensor, std::uint64_t bytes,
 
 }  // namespace
 
+ttrace_tensor complete(const ttrace_tensor& given, std::int32_t microbatch, const char* scope) {
+  ttrace_tensor tensor{};
+  std::memcpy(&tensor, &given, std::min<std::size_t>(given.struct_size, sizeof tensor));
+  if (tensor.microbatch == TTRACE_CURRENT) tensor.microbatch = microbatch;
+  if (tensor.module == nullptr) tensor.module = *scope == '\0' ? "@root" : scope;
+  return tensor;
+}
+
 CheckedTensor check_tensor(const ttrace_tensor& tensor,
                            const std::vector<RecordedTensor>& earlier) {
   CheckedTensor checked;
-  if (tensor.struct_size < sizeof(ttrace_tensor)) {
+  if (tensor.struct_size < kSizeOfVersion1) {
     checked.problem = "struct_size is not set";
     return checked;
   }

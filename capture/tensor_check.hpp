@@ -28,6 +28,11 @@ struct CheckedTensor {
   std::uint64_t bytes = 0;
 };
 
+// The caller's tensor in this version's struct, whatever its own version is: members that it does
+// not have are zero. `microbatch` is what TTRACE_CURRENT means, `scope` what module NULL does.
+[[nodiscard]] ttrace_tensor complete(const ttrace_tensor& given, std::int32_t microbatch,
+                                     const char* scope);
+
 [[nodiscard]] CheckedTensor check_tensor(const ttrace_tensor& tensor,
                                          const std::vector<RecordedTensor>& earlier);
 

@@ -22,7 +22,11 @@
 extern "C" {
 #endif
 
-#define TTRACE_API_VERSION 1
+/* Grows with what is added here; structs say by struct_size which of their members they have. */
+#define TTRACE_API_VERSION 2
+
+/* In ttrace_tensor and ttrace_collective: the micro-batch that ttrace_begin_microbatch told. */
+#define TTRACE_CURRENT (-2)
 
 /* Values equal ttrace's DType, Phase and RecordKind; new ones are only appended. */
 enum ttrace_dtype {
@@ -59,6 +63,16 @@ enum ttrace_flag {
   TTRACE_NO_GRADIENT = 8 /* parameter whose gradient was absent at the step */
 };
 
+/* Where a tensor's bytes are. */
+enum ttrace_device { TTRACE_HOST = 0, TTRACE_DEVICE = 1, TTRACE_ANYWHERE = 2 /* ask the driver */ };
+
+enum ttrace_collective_flag {
+  TTRACE_IN_PLACE = 1,     /* input and output are the same memory */
+  TTRACE_ASYNCHRONOUS = 2, /* the call returned before the data were there */
+  TTRACE_IN_GROUP = 4,     /* one of several that were issued together */
+  TTRACE_FAILED = 8        /* the call returned an error */
+};
+
 enum ttrace_open_flag {
   TTRACE_NO_FEED = 1 /* ttrace_feed will not be called: the pack of a replay is not opened */
 };
@@ -66,8 +80,8 @@ enum ttrace_open_flag {
 /* A member left zero or NULL is taken from the environment that ttrace-capture prepared
  * (TTRACE_OUT, TTRACE_WRITER, TTRACE_RUN_ID, TTRACE_RING, TTRACE_REPLAY; RANK, WORLD_SIZE and their
  * MPI and Slurm cousins). TTRACE_RANKS and TTRACE_ITERATIONS ("0-2,5"), TTRACE_FILTERS (a glob a
- * line) and TTRACE_WHAT ("stats", "hash") say what is wanted. Set struct_size to
- * sizeof(ttrace_options). */
+ * line), TTRACE_WHAT ("stats", "hash") and TTRACE_COMM ("metadata", "hash", "full") say what is
+ * wanted. Set struct_size to sizeof(ttrace_options). */
 typedef struct ttrace_options {
   uint32_t struct_size;
   int32_t rank;          /* -1: from the environment, else 0 */
@@ -91,6 +105,13 @@ int ttrace_active(void);
  * replace), e.g. {"axes":[{"name":"tp","size":2,"coord":1}]}. Members: see docs/format.md. */
 int ttrace_set(const char* json);
 
+/* An axis of the device mesh and where this rank is on it, outermost first; told again, it is
+ * changed in its place. A program uses this or ttrace_set's "axes", not both. */
+int ttrace_axis(const char* name, int32_t size, int32_t coordinate);
+
+/* A process group: the global ranks of its members, in the order of their numbers in it. */
+int ttrace_group(const char* name, const int32_t* ranks, size_t count);
+
 /* Appends to rank.json's list why something is missing: what, where, why. */
 int ttrace_note(const char* what, const char* where, const char* why);
 
@@ -101,17 +122,29 @@ int ttrace_begin_iteration(int64_t iteration);
 /* Closes the segment now (it would be closed by the next begin or by ttrace_close). */
 int ttrace_end_iteration(void);
 
+/* What TTRACE_CURRENT means from now on, in all threads: until the next call, or the end of the
+ * iteration, after which it is none (-1). */
+int ttrace_begin_microbatch(int32_t microbatch);
+
+/* The module that the calling thread is in. Scopes nest; each push needs its pop. They are kept
+ * whether or not anything is captured. */
+int ttrace_push_scope(const char* module);
+int ttrace_pop_scope(void);
+/* The innermost one, "" when there is none; valid until this thread's next push or pop. */
+const char* ttrace_scope(void);
+
 typedef struct ttrace_tensor {
   uint32_t struct_size; /* sizeof(ttrace_tensor) */
   uint8_t phase;        /* enum ttrace_phase */
   uint8_t dtype;        /* enum ttrace_dtype */
   uint8_t kind;         /* enum ttrace_kind: how much of the data is kept */
   uint8_t ndim;         /* 0..16 */
-  int32_t microbatch;   /* from 0; -1 when the tensor belongs to no single micro-batch */
+  int32_t microbatch;   /* from 0; -1: of no single micro-batch; or TTRACE_CURRENT */
   uint32_t call;        /* n-th call of the module in this micro-batch, from 0 */
   uint32_t flags;       /* enum ttrace_flag, or-ed */
   uint32_t reserved;
-  const char* module;   /* the same name in every layout; "@root" for the whole model */
+  const char* module;   /* the same name in every layout; "@root" for the whole model; NULL: this
+                           thread's innermost scope, or "@root" */
   const char* slot;     /* "output.0", "grad_output.0", "value", "reduced", "param", ... */
   const char* raw_name; /* NULL, or the name as this program spells it */
   const char* layout;   /* NULL, or what is known: {"dims":"h[tp] d","shape":[256,64]} */
@@ -119,12 +152,52 @@ typedef struct ttrace_tensor {
   const void* data; /* packed in row-major order; may be NULL for an alias or an empty tensor */
   int64_t alias_of; /* -1, or the sequence number of an earlier record of this segment with the
                        same storage: only a row is written, no bytes */
+  /* ---- since version 2 ---- */
+  uint32_t device; /* enum ttrace_device */
+  uint32_t reserved2;
+  void* stream; /* of a tensor on a device: the cudaStream_t on which its data are ready */
 } ttrace_tensor;
 
 /* Copies the tensor into the ring, blocking while it is full. Returns the record's sequence number
  * within its segment (>= 0), or a negative errno. What --filter leaves out is -ENOTCONN and has no
  * number; integer inputs of the model (TTRACE_ROOT_INPUT) are never left out. */
 int64_t ttrace_record(const ttrace_tensor* tensor);
+
+/* A collective call of this rank, or a send or receive. The buffers are ordinary records of phase
+ * TTRACE_COMM, module as here, slot "<function>.input" and "<function>.output". */
+typedef struct ttrace_collective {
+  uint32_t struct_size;      /* sizeof(ttrace_collective) */
+  uint32_t flags;            /* enum ttrace_collective_flag, or-ed */
+  const char* function;      /* "all_reduce", "reduce", "broadcast", "reduce_scatter", "all_gather",
+                                "all_to_all", "gather", "scatter", "send", "recv", "barrier" */
+  const char* reduction;     /* "sum", "prod", "min", "max", "avg", "premul_sum"; NULL: none */
+  const char* group;         /* the same text on all members */
+  const char* module;        /* NULL: this thread's innermost scope */
+  const char* input_splits;  /* elements for each member where uneven, "3,5"; NULL: equal */
+  const char* output_splits; /* likewise, from each member */
+  uint64_t sequence;         /* n-th call on that group by this rank since it was created, from 0,
+                                counting those that were not recorded */
+  uint64_t count;     /* elements: of the buffer; all_gather: of what is sent; reduce_scatter:
+                         of what is received; all_to_all: of the part for one member */
+  double factor;      /* of "premul_sum", else 1 */
+  int32_t member;     /* own number in the group */
+  int32_t size;       /* members of the group */
+  int32_t peer;       /* number of the root or of the other side, -1: none */
+  int32_t microbatch; /* from 0, -1: none, or TTRACE_CURRENT */
+  uint8_t dtype;      /* enum ttrace_dtype */
+  uint8_t reserved[7];
+  int64_t input;    /* what ttrace_record returned for what went in; negative: not recorded */
+  int64_t output;   /* likewise for what came out */
+  int64_t position; /* it was called before the record of this sequence number; -1: now */
+} ttrace_collective;
+
+/* Adds the call to the current segment, after it was made. 0, or a negative errno: -ENOTCONN also
+ * when ttrace-capture was not told to record collectives (--comm). */
+int ttrace_record_collective(const ttrace_collective* call);
+
+/* What ttrace-capture --comm asked for: 0 nothing, 1 the calls, 2 hashes of their buffers, too, 3
+ * the buffers. Needs no ttrace_open. */
+int ttrace_collectives_wanted(void);
 
 /* Writes over `data` (packed in row-major order, of tensor->shape and tensor->dtype) what another
  * run has computed at the same place: ttrace-capture --replay PACK judges each module alone, with

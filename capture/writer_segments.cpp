@@ -45,13 +45,36 @@ bool Segments::record(IncomingRecord incoming, RingConsumer& ring) {
   return whole;
 }
 
+void Segments::collective(Collective incoming) {
+  if (writer_ == nullptr) return rank_file_.count_lost(1);
+  incoming.input = stored_row(incoming.input);
+  incoming.output = stored_row(incoming.output);
+  // The first record behind the call that is in the file.
+  std::uint64_t behind = incoming.position;
+  while (behind < stored_.size() && stored_[behind] < 0) ++behind;
+  incoming.position = behind < stored_.size() ? static_cast<std::uint64_t>(stored_[behind])
+                                              : writer_->record_count();
+  try {
+    writer_->add_collective(incoming);
+    ++collectives_;
+  } catch (const std::exception& error) {
+    rank_file_.count_lost(1);
+    stop(error.what());
+  }
+}
+
+// Of the record that the rank calls `sequence`; -1: it is not in the file.
+std::int64_t Segments::stored_row(std::int64_t sequence) const {
+  const auto at = static_cast<std::uint64_t>(sequence);
+  return sequence >= 0 && at < stored_.size() ? stored_[at] : -1;
+}
+
 void Segments::begin_record(IncomingRecord& incoming) {
   if (writer_ == nullptr) return;
   Record& record = incoming.record;
   record.key.iteration = iteration_;
   if (record.alias_of != kNotAlias) {
-    const auto target = static_cast<std::size_t>(record.alias_of);
-    record.alias_of = target < stored_.size() ? stored_[target] : -1;
+    record.alias_of = stored_row(record.alias_of);
     if (record.alias_of < 0) return;  // its bytes are lost, and so is this name for them
   }
   try {
@@ -113,6 +136,7 @@ void Segments::close_writer(bool complete) {
   const std::unique_ptr<SegmentWriter> writer = std::move(writer_);
   const std::uint64_t records = std::exchange(records_, 0);
   const std::uint64_t bytes = std::exchange(bytes_, 0);
+  const std::uint64_t collectives = std::exchange(collectives_, 0);
   try {
     if (std::exchange(in_record_, false)) writer->abandon();
     writer->close(complete);
@@ -122,7 +146,7 @@ void Segments::close_writer(bool complete) {
     rank_file_.add_event("segment not closed", "iteration " + std::to_string(iteration_),
                          error.what());
     rank_file_.degrade();
-    rank_file_.count_lost(records);
+    rank_file_.count_lost(records + collectives);
     rank_file_.log(error.what());
   }
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "capture/writer_rank_file.hpp"
+#include "libttrace/core/collective.hpp"
 #include "libttrace/core/message.hpp"
 #include "libttrace/core/record.hpp"
 #include "libttrace/core/ring.hpp"
@@ -35,6 +36,8 @@ class Segments {
   void begin(std::int64_t iteration);
   // Writes the record, reading its payload from `ring`. False when the stream ended in the middle.
   [[nodiscard]] bool record(IncomingRecord incoming, RingConsumer& ring);
+  // Its input, output and position are the rank's numbers of records.
+  void collective(Collective incoming);
   // complete: the rank said that the iteration is over.
   void end(bool complete);
 
@@ -42,6 +45,7 @@ class Segments {
   [[nodiscard]] const std::string& trouble() const { return trouble_; }  // "": none yet
 
  private:
+  [[nodiscard]] std::int64_t stored_row(std::int64_t sequence) const;
   void begin_record(IncomingRecord& incoming);
   [[nodiscard]] bool copy_payload(std::uint64_t bytes, RingConsumer& ring);
   [[nodiscard]] bool commit(const IncomingRecord& incoming);
@@ -56,6 +60,7 @@ class Segments {
   std::int64_t iteration_ = -1;
   std::uint64_t records_ = 0;  // committed to writer_, and their bytes
   std::uint64_t bytes_ = 0;
+  std::uint64_t collectives_ = 0;
   std::vector<std::int64_t> stored_;  // the rank's sequence -> the segment's; -1: lost
   std::string trouble_;
 };

@@ -52,6 +52,9 @@ class Stream {
       case MessageType::close:
         segments_.end(true);
         return false;
+      case MessageType::collective:
+        collective(header.bytes);
+        return true;
     }
     broken("a message of unknown type");
   }
@@ -81,6 +84,34 @@ class Stream {
     const std::string where = name(note.where_bytes);
     rank_file_.add_event(what, where, name(note.why_bytes));
     if (note.degrades != 0) rank_file_.degrade();
+  }
+
+  void collective(std::uint64_t bytes) {
+    const auto body_read = body<CollectiveBody>();
+    const auto dtype = dtype_from_code(body_read.dtype);
+    if (!dtype) broken("a collective with an unknown code");
+    std::uint64_t expected = sizeof body_read;
+    for (const std::uint32_t text_bytes : body_read.text_bytes) expected += text_bytes;
+    if (bytes != expected) broken("a collective whose sizes disagree");
+    Collective incoming;
+    std::size_t at = 0;
+    for (std::string* text : {&incoming.function, &incoming.reduction, &incoming.group,
+                              &incoming.module, &incoming.input_splits, &incoming.output_splits}) {
+      *text = name(body_read.text_bytes[at++]);
+    }
+    incoming.sequence = body_read.sequence;
+    incoming.count = body_read.count;
+    incoming.position = body_read.position;
+    incoming.factor = body_read.factor;
+    incoming.member = body_read.member;
+    incoming.size = body_read.size;
+    incoming.peer = body_read.peer;
+    incoming.microbatch = body_read.microbatch;
+    incoming.flags = body_read.flags;
+    incoming.dtype = *dtype;
+    incoming.input = body_read.input;
+    incoming.output = body_read.output;
+    segments_.collective(std::move(incoming));
   }
 
   void record(std::uint64_t bytes) {

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "libttrace/core/collective.hpp"
 #include "libttrace/core/record.hpp"
 #include "libttrace/file_bytes.hpp"
 
@@ -42,10 +43,14 @@ class SegmentWriter {
   void commit();   // Throws Trouble when fewer or more bytes came than announced.
   void abandon();  // forgets the record in flight, as if begin had not been called
 
+  // A call that was made when `collective.position` records were there. Throws Trouble when it
+  // refers to a record that was not committed.
+  void add_collective(const Collective& collective);
+
   [[nodiscard]] std::uint64_t record_count() const;
-  // Writes /index, /names, /layouts, syncs and renames ".part" away. A record in flight is
-  // abandoned, and the segment is then not complete. After a full disk, abandon() and close(false)
-  // keep what was committed.
+  // Writes /index, /names, /layouts, /collectives, syncs and renames ".part" away. A record in
+  // flight is abandoned, and the segment is then not complete. After a full disk, abandon() and
+  // close(false) keep what was committed.
   void close(bool complete);
 
  private:
@@ -66,6 +71,8 @@ class SegmentReader {
   [[nodiscard]] const SegmentInfo& info() const;
   [[nodiscard]] const std::vector<Record>& records() const;       // index = sequence
   [[nodiscard]] const std::vector<std::string>& layouts() const;  // JSON texts
+  // In the order of the calls; read on first use. Throws Trouble when the table is damaged.
+  [[nodiscard]] const std::vector<Collective>& collectives() const;
 
   // The packed bytes of a record of kind full (an alias yields its target's). The view is backed by
   // the mapped file, or by a temporary copy where that is not to be mapped, and valid while the

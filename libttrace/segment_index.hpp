@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rows of /index, and what guards them. Columns are looked up by name, so that files with more
-// columns than this version knows stay readable. Only for the segment's writer and reader.
+// The rows of /index, and what guards them. Only for the segment's writer and reader.
 #pragma once
 
 #include <array>

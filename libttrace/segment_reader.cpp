@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <optional>
 
 #include "libttrace/file.hpp"
 #include "libttrace/h5.hpp"
 #include "libttrace/segment.hpp"
+#include "libttrace/segment_collectives.hpp"
 #include "libttrace/segment_index.hpp"
 #include "libttrace/segment_repacked.hpp"
 
@@ -134,6 +136,8 @@ class SegmentReader::Impl {
     return repacked_ || file_->resident(target_of(asked).offset + offset, count);
   }
 
+  [[nodiscard]] const std::vector<Collective>& collectives();
+
   std::filesystem::path path_;
   SegmentInfo info_;
   std::vector<Record> records_;
@@ -148,6 +152,8 @@ class SegmentReader::Impl {
   std::optional<FileBytes> file_;
   bool repacked_ = false;
   std::unique_ptr<CopiedPayloads> copies_;  // of what is not mapped
+  std::mutex collectives_mutex_;
+  std::optional<std::vector<Collective>> collectives_;  // once they were asked for
 };
 
 SegmentReader::Impl::Impl(std::filesystem::path path, ReadMode mode)
@@ -212,6 +218,16 @@ std::span<const std::byte> SegmentReader::Impl::bytes(const Record& asked) const
   return file_->mapped().subspan(record.offset, record.bytes);
 }
 
+const std::vector<Collective>& SegmentReader::Impl::collectives() {
+  const std::lock_guard guard(collectives_mutex_);
+  if (!collectives_) {
+    const h5::Lock lock;
+    const h5::Handle file = h5::open_file(caller_);
+    collectives_ = read_collectives(caller_, file.get(), records_.size());
+  }
+  return *collectives_;
+}
+
 SegmentReader::SegmentReader(std::filesystem::path path, ReadMode mode)
     : impl_(std::make_unique<Impl>(std::move(path), mode)) {}
 SegmentReader::~SegmentReader() = default;
@@ -222,6 +238,7 @@ const std::filesystem::path& SegmentReader::path() const { return impl_->path_; 
 const SegmentInfo& SegmentReader::info() const { return impl_->info_; }
 const std::vector<Record>& SegmentReader::records() const { return impl_->records_; }
 const std::vector<std::string>& SegmentReader::layouts() const { return impl_->layouts_; }
+const std::vector<Collective>& SegmentReader::collectives() const { return impl_->collectives(); }
 std::span<const std::byte> SegmentReader::bytes(const Record& record) const {
   return impl_->bytes(record);
 }

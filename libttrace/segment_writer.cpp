@@ -14,6 +14,7 @@
 #include "libttrace/h5.hpp"
 #include "libttrace/hash.hpp"
 #include "libttrace/segment.hpp"
+#include "libttrace/segment_collectives.hpp"
 #include "libttrace/segment_index.hpp"
 #include "libttrace/statistics.hpp"
 
@@ -24,10 +25,10 @@ namespace {
 constexpr std::size_t kSlice = std::size_t{256} << 10;
 
 // Set aside so that records survive a full disk: an upper bound of what is not yet on the disk of
-// the file's structure, and the index (240 bytes a row, names).
+// the file's structure, and the tables (240 bytes a row, names).
 constexpr std::uint64_t kReserve = std::uint64_t{2} << 20;
-constexpr std::uint64_t kReserveStep = 1024;  // records
-constexpr std::uint64_t kReservePerRecord = 1024;
+constexpr std::uint64_t kReserveStep = 1024;  // rows
+constexpr std::uint64_t kReservePerRow = 1024;
 
 constexpr std::size_t kOpenGroups = 64;
 
@@ -52,6 +53,7 @@ class SegmentWriter::Impl {
   void append(std::span<const std::byte> bytes);
   void commit();
   void abandon();
+  void add_collective(const Collective& collective);
   void close(bool complete);
   [[nodiscard]] std::uint64_t record_count() const { return index_.rows.size(); }
 
@@ -71,6 +73,7 @@ class SegmentWriter::Impl {
   };
 
   void check(const Record& record) const;
+  void reserve_row();
   void choose_free_call(InFlight& flight);
   void create_dataset(InFlight& flight);
   h5::Id type_of(DType dtype);
@@ -95,6 +98,7 @@ class SegmentWriter::Impl {
   std::unordered_map<std::string, h5::Handle> open_groups_;
   FileDescriptor payload_;
   SegmentIndex index_;
+  std::vector<CollectiveRow> collectives_;
   StringTable names_;
   StringTable layouts_;
   std::unordered_map<std::string, std::uint32_t> taken_;  // path: the next call number to try
@@ -161,9 +165,7 @@ void SegmentWriter::Impl::check(const Record& record) const {
 
 std::uint64_t SegmentWriter::Impl::begin(const Record& record, const std::string& layout_json) {
   check(record);
-  if (record_count() % kReserveStep == 0) {
-    reserve_.grow_to(kReserve + (record_count() + kReserveStep) * kReservePerRecord);
-  }
+  reserve_row();
   InFlight flight;
   flight.record = record;
   flight.record.sequence = record_count();
@@ -175,6 +177,11 @@ std::uint64_t SegmentWriter::Impl::begin(const Record& record, const std::string
   statistics_.reset(record.dtype);
   flight_ = std::move(flight);
   return record_count();
+}
+
+void SegmentWriter::Impl::reserve_row() {
+  const std::uint64_t rows = index_.rows.size() + collectives_.size();
+  if (rows % kReserveStep == 0) reserve_.grow_to(kReserve + (rows + kReserveStep) * kReservePerRow);
 }
 
 void SegmentWriter::Impl::choose_free_call(InFlight& flight) {
@@ -331,6 +338,16 @@ void SegmentWriter::Impl::abandon() {
   flight_.reset();  // a dataset without a name ends with its handle
 }
 
+void SegmentWriter::Impl::add_collective(const Collective& collective) {
+  const std::string problem =
+      closed_ ? "the segment is closed" : problem_of(collective, record_count());
+  if (!problem.empty()) {
+    throw Trouble("cannot write collective", path_.string() + ": " + collective.function, problem);
+  }
+  reserve_row();
+  collectives_.push_back(ttrace::row_of(collective, names_));
+}
+
 int SegmentWriter::Impl::release_handles() {
   open_groups_.clear();
   types_ = {};
@@ -348,6 +365,7 @@ void SegmentWriter::Impl::close(bool complete) {
   index_.names = names_.rows();
   index_.layouts = layouts_.rows();
   write_index(caller_, file_.get(), index_);
+  write_collectives(caller_, file_.get(), collectives_);
   h5::write_attribute(caller_, file_.get(), "format", std::string(kFormatName));
   h5::write_attribute(caller_, file_.get(), "version", std::int32_t{kSegmentVersion});
   h5::write_attribute(caller_, file_.get(), "run_id", info_.run_id);
@@ -370,6 +388,9 @@ std::uint64_t SegmentWriter::begin(const Record& record, const std::string& layo
 void SegmentWriter::append(std::span<const std::byte> bytes) { impl_->append(bytes); }
 void SegmentWriter::commit() { impl_->commit(); }
 void SegmentWriter::abandon() { impl_->abandon(); }
+void SegmentWriter::add_collective(const Collective& collective) {
+  impl_->add_collective(collective);
+}
 std::uint64_t SegmentWriter::record_count() const { return impl_->record_count(); }
 void SegmentWriter::close(bool complete) { impl_->close(complete); }
 

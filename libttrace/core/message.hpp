@@ -4,6 +4,7 @@
 // Both ends are built from this file; kRingVersion (ring.cpp) guards against a mixed installation.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <type_traits>
 
@@ -18,6 +19,7 @@ enum class MessageType : std::uint32_t {
   begin_iteration = 4,  // IterationBody; ends the former iteration
   end_iteration = 5,    // nothing
   close = 6,            // nothing; ends the iteration and the stream
+  collective = 7,       // CollectiveBody
 };
 
 struct MessageHeader {
@@ -45,6 +47,24 @@ struct RecordBody {
   std::uint8_t ndim = 0;
 };
 
+// Then: function, reduction, group, module, input_splits, output_splits.
+struct CollectiveBody {
+  std::uint64_t sequence = 0;
+  std::uint64_t count = 0;
+  double factor = 1;
+  std::int64_t input = -1;     // as ttrace_record returned it, or -1
+  std::int64_t output = -1;    // likewise
+  std::uint64_t position = 0;  // records before it
+  std::int32_t member = 0;
+  std::int32_t size = 0;
+  std::int32_t peer = -1;
+  std::int32_t microbatch = -1;
+  std::uint32_t flags = 0;
+  std::array<std::uint32_t, 6> text_bytes{};
+  std::uint8_t dtype = 0;
+  std::array<std::uint8_t, 3> reserved{};
+};
+
 // Then: what, where, why.
 struct NoteBody {
   std::uint32_t what_bytes = 0;
@@ -67,5 +87,6 @@ inline constexpr std::uint64_t kMaxJsonBytes = std::uint64_t{1} << 30;
 static_assert(std::has_unique_object_representations_v<MessageHeader>);
 static_assert(std::has_unique_object_representations_v<RecordBody>);
 static_assert(std::has_unique_object_representations_v<NoteBody>);
+static_assert(sizeof(CollectiveBody) == 6 * 8 + 5 * 4 + 6 * 4 + 4);
 
 }  // namespace ttrace

@@ -32,7 +32,7 @@ using Clock = std::chrono::steady_clock;
 namespace {
 
 constexpr std::uint32_t kRingMagic = 0x676e6952;
-constexpr std::uint32_t kRingVersion = 1;   // of the header and of the messages
+constexpr std::uint32_t kRingVersion = 2;   // of the header and of the messages
 constexpr std::size_t kHeaderBytes = 4096;  // a page; the data begin behind it
 constexpr std::uint64_t kPublishEvery = std::uint64_t{1} << 20;
 constexpr Milliseconds kHeartbeat{100};

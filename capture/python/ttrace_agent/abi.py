@@ -11,18 +11,27 @@ import ctypes
 import os
 import struct
 import threading
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, Optional, Sequence, Tuple
 
 # Values of enum ttrace_phase, ttrace_kind and ttrace_flag.
 PHASES = {"param": 0, "forward": 1, "recompute": 2, "backward": 3, "grad": 4, "step": 5, "comm": 6}
 KINDS = {"full": 0, "stats": 1, "hash": 2}
 TRAINABLE, ROOT_INPUT, GLUE, NO_GRADIENT = 1, 2, 4, 8
 NOT_ALIAS = -1
+CURRENT = -2  # as a micro-batch: that of begin_microbatch
+HOST, DEVICE, ANYWHERE = 0, 1, 2  # enum ttrace_device
+# enum ttrace_collective_flag, and what collectives_wanted returns.
+IN_PLACE, ASYNCHRONOUS, IN_GROUP, FAILED = 1, 2, 4, 8
+NO_COLLECTIVES, METADATA, HASHES, BUFFERS = 0, 1, 2, 3
 _NO_FEED = 1  # of enum ttrace_open_flag: the agent replays by itself
 
 # ttrace_tensor: struct_size, phase, dtype, kind, ndim, microbatch, call, flags, reserved, then the
-# addresses of module, slot, raw_name, layout, shape, data, and alias_of.
-_TENSOR = struct.Struct("@I4BiIIIPPPPPPq")
+# addresses of module, slot, raw_name, layout, shape, data, then alias_of, device, reserved, stream.
+_TENSOR = struct.Struct("@I4BiIIIPPPPPPqIIP")
+# ttrace_collective: struct_size, flags, the addresses of function, reduction, group, module,
+# input_splits, output_splits, then sequence, count, factor, member, size, peer, microbatch, dtype,
+# reserved, input, output, position.
+_COLLECTIVE = struct.Struct("@IIPPPPPPQQdiiiiB7xqqq")
 # ttrace_options: struct_size, rank, world_size, flags, directory, writer, run_id, ring_bytes.
 _OPTIONS = struct.Struct("@IiiIPPPQ")
 _SHAPES_KEPT = 65536  # a program with ever new shapes must not grow
@@ -40,6 +49,18 @@ class Library:
     def __init__(self, path: str):
         self._library = ctypes.CDLL(path)
         self._record = self._function("ttrace_record", ctypes.c_int64, ctypes.c_void_p)
+        self._record_collective = self._function("ttrace_record_collective", ctypes.c_int,
+                                                 ctypes.c_void_p)
+        self.collectives_wanted = self._function("ttrace_collectives_wanted", ctypes.c_int)
+        self.begin_microbatch = self._function("ttrace_begin_microbatch", ctypes.c_int,
+                                               ctypes.c_int32)
+        self._push_scope = self._function("ttrace_push_scope", ctypes.c_int, ctypes.c_char_p)
+        self.pop_scope = self._function("ttrace_pop_scope", ctypes.c_int)
+        self._scope = self._function("ttrace_scope", ctypes.c_char_p)
+        self._axis = self._function("ttrace_axis", ctypes.c_int, ctypes.c_char_p, ctypes.c_int32,
+                                    ctypes.c_int32)
+        self._group = self._function("ttrace_group", ctypes.c_int, ctypes.c_char_p,
+                                     ctypes.c_void_p, ctypes.c_size_t)
         self._open = self._function("ttrace_open", ctypes.c_int, ctypes.c_void_p)
         self._set = self._function("ttrace_set", ctypes.c_int, ctypes.c_char_p)
         self._note = self._function("ttrace_note", ctypes.c_int, *[ctypes.c_char_p] * 3)
@@ -80,12 +101,44 @@ class Library:
     def begin_iteration(self, iteration: int) -> int:
         return self._begin(iteration)
 
+    def push_scope(self, module: str) -> int:
+        """The calling thread is in `module` until it calls pop_scope."""
+        return self._push_scope(module.encode("utf-8", "replace"))
+
+    def scope(self) -> str:
+        return (self._scope() or b"").decode("utf-8", "replace")
+
+    def axis(self, name: str, size: int, coordinate: int) -> int:
+        return self._axis(name.encode("utf-8", "replace"), size, coordinate)
+
+    def group(self, name: str, ranks: Sequence[int]) -> int:
+        """A process group: the global ranks of its members, in the order of their numbers."""
+        numbers = (ctypes.c_int32 * max(len(ranks), 1))(*ranks)
+        return self._group(name.encode("utf-8", "replace"), ctypes.addressof(numbers), len(ranks))
+
+    def record_collective(self, function: str, group: str, *, sequence: int, member: int,
+                          size: int, count: int, dtype: int, reduction: str = "",
+                          module: Optional[str] = None, peer: int = -1,
+                          microbatch: int = CURRENT, flags: int = 0, factor: float = 1.0,
+                          input: int = -1, output: int = -1, position: int = -1,
+                          input_splits: str = "", output_splits: str = "") -> int:
+        """A call that was made: 0, or a negative errno. module None: this thread's scope."""
+        splits = [ctypes.create_string_buffer(text.encode()) if text else None
+                  for text in (input_splits, output_splits)]
+        packed = ctypes.create_string_buffer(_COLLECTIVE.pack(
+            _COLLECTIVE.size, flags, self._address(function), self._address(reduction),
+            self._address(group), 0 if module is None else self._address_of_any(module),
+            *(0 if text is None else ctypes.addressof(text) for text in splits),
+            sequence, count, factor, member, size, peer, microbatch, dtype, input, output,
+            position), _COLLECTIVE.size)
+        return self._record_collective(ctypes.addressof(packed))
+
     def last_error(self) -> str:
         return (self._last_error() or b"").decode("utf-8", "replace")
 
     def record(self, phase: int, dtype: int, kind: int, shape: Tuple[int, ...], microbatch: int,
                call: int, flags: int, module: str, slot: str, raw_name: str, layout: str,
-               data: int, alias_of: int) -> int:
+               data: int, alias_of: int, device: int = HOST, stream: int = 0) -> int:
         """The record's sequence number, or a negative errno."""
         texts = self._texts
         module_text = texts.get(module) or self._text(module)
@@ -96,8 +149,15 @@ class Library:
         tensor = self._call
         _TENSOR.pack_into(tensor.buffer, 0, _TENSOR.size, phase, dtype, kind, len(shape),
                           microbatch, call, flags, 0, module_text[1], slot_text[1], raw_text[1],
-                          layout_text[1], extents[1], data, alias_of)
+                          layout_text[1], extents[1], data, alias_of, device, 0, stream)
         return self._record(tensor.address)
+
+    def _address_of_any(self, text: str) -> int:
+        """Of a text that may be empty."""
+        return (self._texts.get(text) or self._text(text))[1]
+
+    def _address(self, text: str) -> int:
+        return self._address_of_any(text) if text else 0
 
     def _text(self, text: str) -> Tuple[Any, int]:
         buffer = ctypes.create_string_buffer(text.encode("utf-8", "replace"))

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// See collective_check.hpp.
+#include "capture/collective_check.hpp"
+
+#include "libttrace/core/dtype.hpp"
+
+namespace ttrace {
+namespace {
+
+std::string_view view(const char* text) { return text == nullptr ? std::string_view{} : text; }
+
+std::string check_numbers(const ttrace_collective& call) {
+  const std::string group = " is not in a group of " + std::to_string(call.size);
+  if (call.member < 0 || call.member >= call.size) {
+    return "member " + std::to_string(call.member) + group;
+  }
+  if (call.peer < -1 || call.peer >= call.size) return "peer " + std::to_string(call.peer) + group;
+  if (call.microbatch < TTRACE_CURRENT) return "microbatch is below -2";
+  if (!dtype_from_code(call.dtype)) return "dtype " + std::to_string(call.dtype) + " is unknown";
+  return {};
+}
+
+std::string check_references(const ttrace_collective& call, std::uint64_t records) {
+  for (const std::int64_t record : {call.input, call.output}) {
+    if (record >= 0 && static_cast<std::uint64_t>(record) >= records) {
+      return "buffer " + std::to_string(record) + " is no earlier record of this iteration";
+    }
+  }
+  if (call.position < -1) return "position is below -1";
+  if (call.position > 0 && static_cast<std::uint64_t>(call.position) > records) {
+    return "position " + std::to_string(call.position) + " is behind the records of this iteration";
+  }
+  return {};
+}
+
+std::string check_texts(const CheckedCollective& checked) {
+  if (checked.texts[0].empty()) return "function is empty";
+  if (checked.texts[2].empty()) return "group is empty";
+  for (const std::string_view text : checked.texts) {
+    if (text.size() > kMaxNameBytes) return "a text is longer than 65536 bytes";
+  }
+  return {};
+}
+
+void fill(CollectiveBody& body, const ttrace_collective& call, std::uint64_t records) {
+  body.sequence = call.sequence;
+  body.count = call.count;
+  body.factor = call.factor;
+  body.input = call.input < 0 ? -1 : call.input;
+  body.output = call.output < 0 ? -1 : call.output;
+  body.position = call.position < 0 ? records : static_cast<std::uint64_t>(call.position);
+  body.member = call.member;
+  body.size = call.size;
+  body.peer = call.peer;
+  body.flags = call.flags;
+  body.dtype = call.dtype;
+}
+
+}  // namespace
+
+CheckedCollective check_collective(const ttrace_collective& call, std::int32_t microbatch,
+                                   std::string_view scope, std::uint64_t records) {
+  CheckedCollective checked;
+  if (call.struct_size < sizeof(ttrace_collective)) {
+    checked.problem = "struct_size is not set";
+    return checked;
+  }
+  checked.texts = {view(call.function),     view(call.reduction),
+                   view(call.group),        call.module == nullptr ? scope : view(call.module),
+                   view(call.input_splits), view(call.output_splits)};
+  checked.problem = check_texts(checked);
+  if (checked.problem.empty()) checked.problem = check_numbers(call);
+  if (checked.problem.empty()) checked.problem = check_references(call, records);
+  if (!checked.problem.empty()) return checked;
+  fill(checked.body, call, records);
+  checked.body.microbatch = call.microbatch == TTRACE_CURRENT ? microbatch : call.microbatch;
+  for (std::size_t i = 0; i < checked.texts.size(); ++i) {
+    checked.body.text_bytes[i] = static_cast<std::uint32_t>(checked.texts[i].size());
+  }
+  return checked;
+}
+
+}  // namespace ttrace
