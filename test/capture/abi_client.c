@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A C program on ttrace.h, driven by test_abi.cpp and the tests in test/cli. The first argument
  * says what it does; all settings come from the environment, as in a user's program. */
+#include "test/capture/abi_client.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -10,29 +12,6 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include "capture/ttrace.h"
-
-static ttrace_tensor tensor(const char* module, uint8_t dtype, uint8_t ndim, const uint64_t* shape,
-                            const void* data) {
-  ttrace_tensor t;
-  memset(&t, 0, sizeof t);
-  t.struct_size = sizeof t;
-  t.phase = TTRACE_FORWARD;
-  t.dtype = dtype;
-  t.ndim = ndim;
-  t.module = module;
-  t.slot = "output.0";
-  t.shape = shape;
-  t.data = data;
-  t.alias_of = -1;
-  return t;
-}
-
-static int64_t record_bytes(const char* module, uint64_t count, const void* data) {
-  ttrace_tensor t = tensor(module, TTRACE_UINT8, 1, &count, data);
-  return ttrace_record(&t);
-}
 
 /* Every dtype, a scalar, an empty tensor, an alias, statistics: test_abi.cpp knows the values. */
 static int every_dtype(void) {
@@ -78,13 +57,6 @@ static int every_dtype(void) {
   failed += record_bytes("later", 1, "x") != 0;
   failed += ttrace_close() != 0;
   return failed;
-}
-
-static int64_t refused(ttrace_tensor t, const char* words) {
-  const int64_t result = ttrace_record(&t);
-  if (result == -EINVAL && strstr(ttrace_last_error(), words) != NULL) return 0;
-  printf("%s: %lld, \"%s\"\n", words, (long long)result, ttrace_last_error());
-  return 1;
 }
 
 static int wrong_arguments(void) {

@@ -5,45 +5,16 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "libttrace/segment.hpp"
+#include "test/capture/client_run.hpp"
 #include "test/catch.hpp"
 
 using namespace ttrace;
+using namespace ttrace::testing;
 namespace fs = std::filesystem;
-
-namespace {
-
-class Scratch {
- public:
-  Scratch() {
-    std::string name = (fs::temp_directory_path() / "ttrace-abi-XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()) != nullptr);
-    path = name;
-  }
-  ~Scratch() { fs::remove_all(path); }
-  fs::path path;
-};
-
-// The exit code of the client.
-int run_client(const fs::path& trace, const std::string& task) {
-  const std::string command =
-      "env -u RANK -u WORLD_SIZE TTRACE_OUT=" + trace.string() +
-      " TTRACE_RUN_ID=run-1 TTRACE_RING=65536 TTRACE_WRITER=" + TEST_WRITER + " " + TEST_CLIENT +
-      " " + task;
-  const int status = std::system(command.c_str());
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
-nlohmann::json rank_json(const fs::path& trace) {
-  std::ifstream file(trace / "rank00000/rank.json");
-  return nlohmann::json::parse(file);
-}
-
-}  // namespace
 
 TEST_CASE("what a C program records is what a reader finds, in every dtype") {
   const Scratch scratch;
@@ -107,7 +78,7 @@ TEST_CASE("each iteration has its segment, and rank.json what the program told")
   CHECK(later.info().iteration == 4);
   CHECK(later.records().size() == 1);
 
-  const nlohmann::json rank = rank_json(scratch.path);
+  const nlohmann::json rank = nlohmann::json::parse(rank_text(scratch.path));
   CHECK(rank["format"] == "ttrace-rank");
   CHECK(rank["axes"][0]["name"] == "tp");
   CHECK(rank["note"] == nlohmann::json({{"a", 1}, {"b", {2, 3}}}));
@@ -125,7 +96,7 @@ TEST_CASE("wrong arguments are refused with words, and the trace says so") {
   const Scratch scratch;
   REQUIRE(run_client(scratch.path, "wrong") == 0);
 
-  const nlohmann::json rank = rank_json(scratch.path);
+  const nlohmann::json rank = nlohmann::json::parse(rank_text(scratch.path));
   CHECK(rank["degraded"] == true);
   CHECK(rank["records"] == 2);
   CHECK(rank["lost"] == 0);
