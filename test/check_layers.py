@@ -21,7 +21,7 @@ MAY_INCLUDE = {
     "invariant/": {"libttrace/core/", "libttrace/", "invariant/"},
     "invariant/builtin/": {"libttrace/core/", "libttrace/", "diff/", "invariant/", "invariant/builtin/"},
     "tools/": {"libttrace/core/", "libttrace/", "capture/", "diff/", "tolerance/", "invariant/", "invariant/builtin/", "tools/"},
-    "samples/": {"capture/ttrace.h", "ttrace.h", "samples/"},
+    "samples/": {"capture/ttrace.h", "capture/ttrace.hpp", "ttrace.h", "samples/"},
     "test/": None,  # everything
     "bench/": None,
 }

@@ -10,8 +10,8 @@
 
 #include "capture/ttrace.h"
 
-static ttrace_tensor tensor(const char* module, uint8_t dtype, uint8_t ndim, const uint64_t* shape,
-                            const void* data) {
+static inline ttrace_tensor tensor(const char* module, uint8_t dtype, uint8_t ndim,
+                                   const uint64_t* shape, const void* data) {
   ttrace_tensor t;
   memset(&t, 0, sizeof t);
   t.struct_size = sizeof t;
@@ -26,12 +26,12 @@ static ttrace_tensor tensor(const char* module, uint8_t dtype, uint8_t ndim, con
   return t;
 }
 
-static int64_t record_bytes(const char* module, uint64_t count, const void* data) {
+static inline int64_t record_bytes(const char* module, uint64_t count, const void* data) {
   ttrace_tensor t = tensor(module, TTRACE_UINT8, 1, &count, data);
   return ttrace_record(&t);
 }
 
-static int64_t refused(ttrace_tensor t, const char* words) {
+static inline int64_t refused(ttrace_tensor t, const char* words) {
   const int64_t result = ttrace_record(&t);
   if (result == -EINVAL && strstr(ttrace_last_error(), words) != NULL) return 0;
   printf("%s: %lld, \"%s\"\n", words, (long long)result, ttrace_last_error());

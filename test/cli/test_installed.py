@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs of C and C++ against an installed tree, found by pkg-config: the examples of the
+documentation, compiled with all warnings, run with and without ttrace-capture.
+"""
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+import h5py
+import numpy
+
+BUILD = pathlib.Path(os.environ["TTRACE_BUILD"])
+SOURCE = pathlib.Path(os.environ["TTRACE_SOURCE"])
+WARNINGS = ["-pedantic", "-Wall", "-Wextra", "-Wshadow", "-Wconversion", "-Werror"]
+C99 = [os.environ.get("CC", "cc"), "-std=c99", *WARNINGS]
+CPP17 = [os.environ.get("CXX", "c++"), "-std=c++17", *WARNINGS]
+LIMIT_SECONDS = 120
+
+
+def run(*command, **variables):
+    kept = {name: text for name, text in os.environ.items()
+            if name not in ("RANK", "WORLD_SIZE") and not name.startswith("TTRACE_")}
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True,
+                          env={**kept, **variables}, timeout=LIMIT_SECONDS)
+    if done.returncode != 0:
+        raise AssertionError(f"{command}: {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def blocks(page, language):
+    text = (SOURCE / page).read_text()
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+@unittest.skipUnless(shutil.which("meson"), "meson is not on PATH")
+@unittest.skipUnless(shutil.which("pkg-config"), "pkg-config is not installed")
+class Installed(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.TemporaryDirectory(prefix="ttrace-installed-")
+        cls.addClassCleanup(cls.scratch.cleanup)
+        cls.folder = pathlib.Path(cls.scratch.name)
+        run("meson", "install", "-C", BUILD, "--no-rebuild", "--quiet", "--destdir",
+            cls.folder / "root")
+        (described,) = (cls.folder / "root").rglob("ttrace.pc")
+        prefix = re.search(r"^prefix=/(.*)$", described.read_text(), re.MULTILINE)[1]
+        cls.prefix = cls.folder / "root" / prefix
+        cls.flags = run("pkg-config", f"--define-variable=prefix={cls.prefix}", "--cflags",
+                        "--libs", "ttrace", PKG_CONFIG_LIBDIR=str(described.parent)).split()
+
+    def build(self, compiler, suffix, text):
+        source = self.folder / f"{self.id()}.{suffix}"
+        source.write_text(text)
+        program = self.folder / self.id()
+        run(*compiler, source, *self.flags, "-o", program)
+        return program
+
+    def records(self, program, **variables):
+        """Key without iteration and phase to value, by iteration; nothing is left behind without
+        ttrace-capture."""
+        self.assertEqual(run(program), "")
+        trace = self.folder / f"{self.id()}.trace"
+        run(self.prefix / "bin" / "ttrace-capture", "-o", trace, "--", program, **variables)
+        found = []
+        for path in sorted((trace / "rank00000").glob("*.h5")):
+            with h5py.File(path) as file:
+                values = {}
+                file["data"].visititems(
+                    lambda name, item: values.update({name: item[()]})
+                    if isinstance(item, h5py.Dataset) else None)
+                found.append(values)
+        return found
+
+    def check(self, found, expected):
+        self.assertEqual(len(found), len(expected))
+        for values, wanted in zip(found, expected):
+            self.assertEqual(sorted(values), sorted(wanted))
+            for name, value in wanted.items():
+                self.assertEqual(values[name].shape, value.shape, name)
+                numpy.testing.assert_array_equal(values[name], value, name)
+
+    def test_the_cpp_example(self):
+        (text,) = blocks("docs/frameworks.md", "cpp")
+        weight = numpy.full(3, 0.5, numpy.float32)
+        expected = []
+        for step in range(2):
+            wanted = {"param/fc.weight/value": weight.copy()}
+            gradient = numpy.zeros(3, numpy.float32)
+            for i in range(2):
+                tokens = numpy.array([step, i, 7])
+                gradient += tokens.astype(numpy.float32)
+                wanted[f"mb{i}/forward/@root/input.0"] = tokens
+                wanted[f"mb{i}/forward/fc/output.0"] = \
+                    (weight * tokens.astype(numpy.float32)).reshape(1, 3)
+            wanted["grad/fc.weight/reduced"] = gradient
+            weight = weight - numpy.float32(0.1) * gradient
+            wanted["step/fc.weight/param"] = weight
+            expected.append(wanted)
+        self.check(self.records(self.build(CPP17, "cpp", text)), expected)
+
+    def test_the_c_example(self):
+        (text,) = blocks("docs/frameworks.md", "c")
+        expected = [{f"mb{i}/forward/fc/output.0":
+                     numpy.float32(0.5) * numpy.array([[step + i, step + i + 1, step + i + 2]],
+                                                      numpy.float32) for i in range(2)}
+                    for step in range(2)]
+        self.check(self.records(self.build(C99, "c", text)), expected)
+
+    def test_the_fragment_of_the_readme(self):
+        (text,) = blocks("README.md", "c")
+        program = self.build(C99, "c", "#include <ttrace.h>\n"
+                             "int main(void) {\nenum { rows = 2, columns = 3 };\n"
+                             "const float values[6] = {1, 2, 3, 4, 5, 6};\n" + text + "}\n")
+        value = numpy.arange(1, 7, dtype=numpy.float32).reshape(2, 3)
+        self.check(self.records(program), [{"mb0/forward/layers.0.fc/output.0": value}])
+
+    def test_both_headers_stand_alone(self):
+        self.build(C99, "c", "#include <ttrace.h>\nint main(void) { return ttrace_active(); }\n")
+        self.build(CPP17, "cpp", "#include <ttrace.h>\n#include <ttrace.hpp>\n"
+                   "int main() { return ttrace::active(); }\n")
+
+
+if __name__ == "__main__":
+    unittest.main()
