@@ -5,6 +5,7 @@
 
 #include "libttrace/core/trouble.hpp"
 #include "tools/cli.hpp"
+#include "tools/inspect_collectives.hpp"
 #include "tools/inspect_events.hpp"
 #include "tools/inspect_get.hpp"
 #include "tools/inspect_list.hpp"
@@ -31,6 +32,7 @@ struct Options {
   InspectFilter filter;
   std::string traincheck;
   bool list = false;
+  bool collectives = false;
   bool json = false;
 };
 
@@ -43,6 +45,8 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--module", options.filter.module, "only modules that match")->type_name("GLOB");
   app.add_option("--iteration", options.filter.iteration, "only this one (all)")->type_name("N");
   app.add_flag("--list", options.list, "list all tensors, not only those that options choose");
+  app.add_flag("--collectives", options.collectives,
+               "list the collective calls (ttrace-capture --comm)");
   app.add_option("--get", options.get, "write this tensor to the file of -o")->type_name("KEY");
   app.add_option("-o,--output", options.output, "NumPy file to write")->type_name("FILE");
   app.add_option("--layout", options.layout, "rules that say how tensors are split")
@@ -64,6 +68,10 @@ int run_inspect(const Options& options) {
     return kSame;
   }
   const Trace trace = Trace::open(options.trace);
+  if (options.collectives) {
+    print_collectives(trace, options.filter, options.json);
+    return kSame;
+  }
   if (!options.get.empty()) {
     if (options.output.empty()) throw Trouble("--get", options.get, "needs -o FILE");
     const auto rules = rules_for(options.layout, {&trace});
