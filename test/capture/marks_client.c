@@ -60,6 +60,15 @@ static int collectives(int wanted) {
   return failed + (ttrace_close() != 0);
 }
 
+/* Ends without a word in the middle of an iteration, between two calls of one kind. */
+static int dies(void) {
+  if (ttrace_open(NULL) != 0 || ttrace_begin_iteration(0) != 0) return 1;
+  ttrace_collective c = collective("broadcast", 0);
+  c.input = record_bytes("root", 4, "sent");
+  if (c.input != 0 || ttrace_record_collective(&c) != 0) return 1;
+  _exit(9); /* nothing runs at exit */
+}
+
 static int refused_call(ttrace_collective c, const char* words) {
   const int result = ttrace_record_collective(&c);
   if (result == -EINVAL && strstr(ttrace_last_error(), words) != NULL) return 0;
@@ -185,6 +194,7 @@ static int versions(void) {
 int main(int argc, char** argv) {
   const char* what = argc > 1 ? argv[1] : "";
   if (strcmp(what, "collectives") == 0) return collectives(argc > 2 ? atoi(argv[2]) : 0);
+  if (strcmp(what, "dies") == 0) return dies();
   if (strcmp(what, "wrong") == 0) return wrong_calls();
   if (strcmp(what, "marks") == 0) return marks();
   if (strcmp(what, "versions") == 0) return versions();

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives, scopes, micro-batches and the mesh as a C program tells them (marks_client.c), and
 // what is in the files afterwards.
+#include <chrono>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "libttrace/segment.hpp"
 #include "test/capture/client_run.hpp"
@@ -71,6 +73,20 @@ TEST_CASE("TTRACE_COMM says whether collectives are recorded") {
   const Scratch scratch;
   CHECK(run_client(scratch.path, "marks", "TTRACE_COMM=everything 2>/dev/null ") != 0);
   CHECK_FALSE(std::filesystem::exists(scratch.path / "rank00000"));
+}
+
+TEST_CASE("a rank that dies leaves the calls that it had told") {
+  const Scratch scratch;
+  CHECK(run_client(scratch.path, "dies", "TTRACE_COMM=metadata ") != 0);
+  const std::filesystem::path segment = scratch.path / "rank00000/it000000.h5";
+  for (int tries = 0; !std::filesystem::exists(segment) && tries < 600; ++tries) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // its writer ends on its own
+  }
+  const SegmentReader reader(segment);
+  CHECK_FALSE(reader.info().complete);
+  REQUIRE(reader.collectives().size() == 1);
+  CHECK(reader.collectives()[0].function == "broadcast");
+  CHECK(reader.collectives()[0].input == 0);
 }
 
 TEST_CASE("with --estimate and in iterations that are left out no collective is written") {

@@ -61,12 +61,12 @@ class Installed(unittest.TestCase):
         run(*compiler, source, *self.flags, "-o", program)
         return program
 
-    def records(self, program, **variables):
-        """Key without iteration and phase to value, by iteration; nothing is left behind without
-        ttrace-capture."""
+    def records(self, program):
+        """Names below /data to values, by iteration. Alone the program says and leaves nothing,
+        under ttrace-capture a trace."""
         self.assertEqual(run(program), "")
         trace = self.folder / f"{self.id()}.trace"
-        run(self.prefix / "bin" / "ttrace-capture", "-o", trace, "--", program, **variables)
+        run(self.prefix / "bin" / "ttrace-capture", "--iterations", "0-1", "-o", trace, "--", program)
         found = []
         for path in sorted((trace / "rank00000").glob("*.h5")):
             with h5py.File(path) as file:

@@ -69,6 +69,7 @@ void on_small_disk(const std::string& size,
 
 struct Filled {
   std::uint64_t committed = 0;
+  std::uint64_t collectives = 0;
   std::string trouble;
 };
 
@@ -76,17 +77,27 @@ std::vector<std::byte> payload_of(std::uint64_t number, std::uint64_t elements) 
   return random_payload(DType::float32, {elements}, static_cast<unsigned>(number));
 }
 
+// A record, and a call that refers to it and has a text of its own.
+void add_both(SegmentWriter& writer, std::uint64_t elements, Filled& filled) {
+  Record record = record_of("it0/mb0/forward/m/output.0", DType::float32, {elements});
+  record.key.module = "layers." + std::to_string(filled.committed);
+  write(writer, record, payload_of(filled.committed, elements), "", 1 << 20);
+  Collective call;
+  call.function = "all_to_all";
+  call.input_splits = std::to_string(filled.committed) + ",0";
+  call.size = 1;
+  call.input = static_cast<std::int64_t>(filled.committed++);
+  writer.add_collective(call);
+  ++filled.collectives;
+}
+
 // Writes until the disk is full, then closes what there is.
 Filled fill(const std::filesystem::path& path, std::uint64_t elements) {
   Filled filled;
   SegmentWriter writer(path, {"run", 0, 0, true});
-  for (; filled.trouble.empty() && filled.committed < 1'000'000; ++filled.committed) {
-    Record record = record_of("it0/mb0/forward/m/output.0", DType::float32, {elements});
-    record.key.module = "layers." + std::to_string(filled.committed);
-    const auto payload = payload_of(filled.committed, elements);
-    filled.trouble = trouble_of([&] { write(writer, record, payload, "", 1 << 20); });
+  while (filled.trouble.empty() && filled.committed < 1'000'000) {
+    filled.trouble = trouble_of([&] { add_both(writer, elements, filled); });
   }
-  --filled.committed;
   writer.abandon();
   writer.close(false);
   return filled;
@@ -102,6 +113,10 @@ std::string check(const std::filesystem::path& path, const Filled& filled, std::
            " records";
   }
   if (filled.committed == 0) return "nothing was committed";
+  if (reader.collectives().size() != filled.collectives) {
+    return std::to_string(reader.collectives().size()) + " of " +
+           std::to_string(filled.collectives) + " collectives";
+  }
   for (const Record& record : reader.records()) {
     const auto want = payload_of(record.sequence, elements);
     const auto got = reader.bytes(record);
