@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <span>
 #include <utility>
 
 #include "libttrace/core/trouble.hpp"
@@ -39,7 +40,11 @@ bool Segments::record(IncomingRecord incoming, RingConsumer& ring) {
   }
   stored_.push_back(-1);
   begin_record(incoming);
-  const bool whole = copy_payload(incoming.payload_bytes, ring);
+  bool whole = copy_payload(incoming.payload_bytes, ring);
+  Verdict verdict = 0;
+  if (incoming.late && whole)
+    whole = ring.read(std::as_writable_bytes(std::span(&verdict, 1)));
+  if (whole && verdict != 0) reject(incoming.record, verdict);
   const bool stored = whole && in_record_ && commit(incoming);
   if (!stored) rank_file_.count_lost(1);
   return whole;
@@ -114,6 +119,15 @@ bool Segments::commit(const IncomingRecord& incoming) {
   ++records_;
   if (incoming.record.kind == RecordKind::full) bytes_ += incoming.payload_bytes;
   return true;
+}
+
+// Its bytes were not copied: it is left out, and so are its aliases.
+void Segments::reject(const Record& record, Verdict verdict) {
+  if (std::exchange(in_record_, false)) writer_->abandon();
+  stored_.back() = -1;
+  rank_file_.add_event("not recorded", record.key.module + "/" + record.key.slot,
+                       "its copy from the device ended with error " + std::to_string(verdict));
+  rank_file_.degrade();
 }
 
 void Segments::end(bool complete) {

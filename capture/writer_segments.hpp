@@ -25,6 +25,7 @@ namespace ttrace {
 struct IncomingRecord {
   std::uint64_t sequence = 0;  // the rank's numbers; alias_of of `record` is one, too
   std::uint64_t payload_bytes = 0;
+  bool late = false;  // a Verdict on the payload follows it
   Record record;
   std::string layout_json;
 };
@@ -49,6 +50,7 @@ class Segments {
   void begin_record(IncomingRecord& incoming);
   [[nodiscard]] bool copy_payload(std::uint64_t bytes, RingConsumer& ring);
   [[nodiscard]] bool commit(const IncomingRecord& incoming);
+  void reject(const Record& record, Verdict verdict);
   void stop(const std::string& why);
   void close_writer(bool complete);
 

@@ -34,7 +34,10 @@ class Stream {
     if (header.magic != kMessageMagic) broken("no message where one should be");
     switch (header.type) {
       case MessageType::record:
-        record(header.bytes);
+        record(header.bytes, false);
+        return true;
+      case MessageType::late_record:
+        record(header.bytes, true);
         return true;
       case MessageType::set_json:
         if (header.bytes > kMaxJsonBytes) broken("a text that is too long");
@@ -114,7 +117,7 @@ class Stream {
     segments_.collective(std::move(incoming));
   }
 
-  void record(std::uint64_t bytes) {
+  void record(std::uint64_t bytes, bool late) {
     const auto body_read = body<RecordBody>();
     const auto dtype = dtype_from_code(body_read.dtype);
     if (!dtype || body_read.phase >= kPhaseCount || body_read.kind > 2 ||
@@ -125,7 +128,9 @@ class Stream {
     const std::uint64_t names = std::uint64_t{body_read.module_bytes} + body_read.slot_bytes +
                                 body_read.raw_name_bytes + body_read.layout_bytes;
     const std::uint64_t shape = std::uint64_t{body_read.ndim} * sizeof(std::uint64_t);
-    if (bytes != sizeof body_read + shape + names + incoming.payload_bytes) {
+    incoming.late = late;
+    const std::uint64_t verdict = late ? sizeof(Verdict) : 0;
+    if (bytes != sizeof body_read + shape + names + incoming.payload_bytes + verdict) {
       broken("a record whose sizes disagree");
     }
     if (!segments_.record(std::move(incoming), ring_)) throw Cut{};

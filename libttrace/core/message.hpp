@@ -20,6 +20,7 @@ enum class MessageType : std::uint32_t {
   end_iteration = 5,    // nothing
   close = 6,            // nothing; ends the iteration and the stream
   collective = 7,       // CollectiveBody
+  late_record = 8,      // RecordBody; the payload is copied later, a Verdict follows it
 };
 
 struct MessageHeader {
@@ -64,6 +65,9 @@ struct CollectiveBody {
   std::uint8_t dtype = 0;
   std::array<std::uint8_t, 3> reserved{};
 };
+
+// 0: the payload is what it should be. Else the device's error, and it is anything.
+using Verdict = std::uint64_t;
 
 // Then: what, where, why.
 struct NoteBody {

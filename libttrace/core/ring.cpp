@@ -146,30 +146,59 @@ void RingProducer::close_fd() {
   if (fd_ >= 0) close(std::exchange(fd_, -1));
 }
 
+// Waits for some and does not take it. Empty: the consumer is gone.
+std::span<std::byte> RingProducer::next_room(std::size_t want) {
+  const RingHeader& header = mapping_.header();
+  const auto room = [&] { return capacity_ - (written_ - header.tail.load()); };
+  if (room() == 0 && !wait_for_room()) return {};
+  const std::uint64_t at = written_ % capacity_;
+  const auto piece = std::min<std::uint64_t>({want, room(), capacity_ - at});
+  return {mapping_.data() + at, static_cast<std::size_t>(piece)};
+}
+
 bool RingProducer::write(std::span<const std::byte> bytes) {
-  RingHeader& header = mapping_.header();
   while (!bytes.empty()) {
-    const std::uint64_t room = capacity_ - (written_ - header.tail.load(std::memory_order_acquire));
-    if (room == 0) {
-      if (!wait_for_room()) return false;
-      continue;
-    }
-    const std::uint64_t at = written_ % capacity_;
-    const std::size_t piece =
-        std::min<std::uint64_t>({bytes.size(), room, capacity_ - at, kPublishEvery});
-    std::memcpy(mapping_.data() + at, bytes.data(), piece);
-    written_ += piece;
-    bytes = bytes.subspan(piece);
-    if (written_ - published_ >= kPublishEvery) publish();
+    const std::span<std::byte> room = next_room(std::min<std::size_t>(bytes.size(), kPublishEvery));
+    if (room.empty()) return false;
+    std::memcpy(room.data(), bytes.data(), room.size());
+    written_ += room.size();
+    bytes = bytes.subspan(room.size());
+    if (written_ - to_show_ >= kPublishEvery) publish();
   }
   return true;
 }
 
+std::span<std::byte> RingProducer::reserve(std::size_t want) {
+  const std::span<std::byte> room = next_room(want);
+  if (room.empty()) return {};
+  const std::lock_guard lock(show_mutex_);
+  unsettled_.push_back(written_);
+  written_ += room.size();
+  return room;
+}
+
+void RingProducer::settle() {
+  const std::lock_guard lock(show_mutex_);
+  unsettled_.pop_front();
+  show_settled();
+}
+
 void RingProducer::publish() {
+  const std::lock_guard lock(show_mutex_);
+  to_show_ = written_;
+  show_settled();
+}
+
+void RingProducer::show_settled() {
   RingHeader& header = mapping_.header();
-  published_ = written_;
-  header.head.store(published_);
-  if (header.consumer_sleeps.load() != 0) ring_bell(header.head_bell);
+  header.head.store(unsettled_.empty() ? to_show_ : std::min(to_show_, unsettled_.front()));
+  // A producer that waits for room cannot afford the consumer's nap.
+  if (header.consumer_sleeps.load() != 0 || header.room_wanted.load() != 0)
+    ring_bell(header.head_bell);
+}
+
+std::span<std::byte> RingProducer::memory() const {
+  return {mapping_.data(), static_cast<std::size_t>(capacity_)};
 }
 
 bool RingProducer::wait_for_room() {

@@ -5,6 +5,10 @@
 // larger than the ring streams through it in pieces. Each side sleeps on a futex that the other one
 // rings.
 //
+// A producer may also reserve room that somebody else fills later, a device's copy engine: the
+// stream goes on behind it, and the consumer sees it as far as all before it is settled. A producer
+// that dies thus loses what was not settled and what stands behind that.
+//
 // The producer sees the consumer's death by a robust mutex that the consumer holds as long as it
 // lives: the kernel marks it, whatever killed the owner. The traced process keeps no descriptor.
 #pragma once
@@ -12,6 +16,8 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -75,6 +81,13 @@ class RingProducer {
   [[nodiscard]] bool write(std::span<const std::byte> bytes);
   // Shows the consumer all that was written: once a message, not once a write.
   void publish();
+  // Takes the next bytes of the stream, at most `want`, to be filled later; blocks while the ring is
+  // full. Nothing from there on is shown until it is settled. Empty: the consumer is gone for good.
+  [[nodiscard]] std::span<std::byte> reserve(std::size_t want);
+  // The oldest reservation is filled. From any thread.
+  void settle();
+  // Where all reservations lie.
+  [[nodiscard]] std::span<std::byte> memory() const;
 
   [[nodiscard]] bool consumer_gone() const;
   // Waits at most `limit` for another state than `state`.
@@ -84,12 +97,16 @@ class RingProducer {
 
  private:
   [[nodiscard]] bool wait_for_room();
+  [[nodiscard]] std::span<std::byte> next_room(std::size_t want);
+  void show_settled();
 
   int fd_;
   RingMapping mapping_;
   std::uint64_t capacity_;
-  std::uint64_t written_ = 0;    // head, as it will be published
-  std::uint64_t published_ = 0;  // head, as the consumer sees it
+  std::uint64_t written_ = 0;            // head, as it will be published
+  std::mutex show_mutex_;                // of what follows, and of moving the consumer's head
+  std::uint64_t to_show_ = 0;            // head, as it would be seen if all before it were settled
+  std::deque<std::uint64_t> unsettled_;  // where reservations begin, oldest first
 };
 
 class RingConsumer {

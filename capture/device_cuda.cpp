@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of the CUDA driver. Its library is opened at run time and nothing is initialised here:
+// who has a tensor on a device has done that. Not the runtime (libcudart): a process may hold
+// several of those, each with its own static state, but there is one driver.
+#include <dlfcn.h>
+
+#include <cstdint>
+#include <mutex>
+
+#include "capture/device_ops.hpp"
+
+namespace ttrace {
+namespace {
+
+using Result = int;               // CUresult
+using Address = unsigned long long;  // CUdeviceptr
+
+constexpr Result kInvalidContext = 201;
+constexpr unsigned kNonBlockingStream = 1;
+constexpr unsigned kUntimedEvent = 2;
+constexpr unsigned kPortable = 1;  // pinned for all contexts
+constexpr int kAttributeContext = 1;
+constexpr int kAttributeMemoryType = 2;
+constexpr int kAttributeManaged = 8;
+constexpr unsigned kTypeDevice = 2;
+constexpr Result kNotReady = 600;
+constexpr Result kCaptureImplicit = 906;  // the default stream, while another is being captured
+constexpr int kCaptureRelaxed = 2;
+constexpr std::uintptr_t kSpecialStreams = 2;  // 0, 1, 2: the default ones of a context
+
+struct Driver {
+  Result (*pointer_attribute)(void*, int, Address);
+  Result (*stream_context)(void*, void**);
+  Result (*current_context)(void**);
+  Result (*push_context)(void*);
+  Result (*pop_context)(void**);
+  Result (*exchange_capture_mode)(int*);
+  Result (*is_capturing)(void*, int*);
+  Result (*allocate)(Address*, std::size_t);
+  Result (*release)(Address);
+  Result (*pin)(void*, std::size_t, unsigned);
+  Result (*unpin)(void*);
+  Result (*create_stream)(void**, unsigned);
+  Result (*destroy_stream)(void*);
+  Result (*create_event)(void**, unsigned);
+  Result (*destroy_event)(void*);
+  Result (*record_event)(void*, void*);
+  Result (*wait_event)(void*, void*, unsigned);
+  Result (*query_event)(void*);
+  Result (*copy)(Address, Address, std::size_t, void*);
+  Result (*error_string)(Result, const char**);
+};
+
+Driver driver{};  // filled once, before any table is given out
+
+template <class Function>
+bool find(void* library, const char* name, Function& function, std::string& why) {
+  function = reinterpret_cast<Function>(dlsym(library, name));
+  if (function == nullptr && why.empty()) why = std::string("libcuda.so.1 has no ") + name;
+  return function != nullptr;
+}
+
+// The names of CUDA 12 and 13: the "_v2" functions are those that cuda.h has meant since CUDA 4.
+bool fill(void* library, std::string& why) {
+  const auto get = [&](const char* name, auto& function) {
+    return find(library, name, function, why);
+  };
+  return get("cuPointerGetAttribute", driver.pointer_attribute) &&
+         get("cuStreamGetCtx", driver.stream_context) &&
+         get("cuCtxGetCurrent", driver.current_context) &&
+         get("cuCtxPushCurrent_v2", driver.push_context) &&
+         get("cuCtxPopCurrent_v2", driver.pop_context) &&
+         get("cuThreadExchangeStreamCaptureMode", driver.exchange_capture_mode) &&
+         get("cuStreamIsCapturing", driver.is_capturing) &&
+         get("cuMemAlloc_v2", driver.allocate) && get("cuMemFree_v2", driver.release) &&
+         get("cuMemHostRegister_v2", driver.pin) && get("cuMemHostUnregister", driver.unpin) &&
+         get("cuStreamCreate", driver.create_stream) &&
+         get("cuStreamDestroy_v2", driver.destroy_stream) &&
+         get("cuEventCreate", driver.create_event) &&
+         get("cuEventDestroy_v2", driver.destroy_event) &&
+         get("cuEventRecord", driver.record_event) &&
+         get("cuStreamWaitEvent", driver.wait_event) && get("cuEventQuery", driver.query_event) &&
+         get("cuMemcpyAsync", driver.copy) && get("cuGetErrorString", driver.error_string);
+}
+
+Address address_of(const void* pointer) {
+  return static_cast<Address>(reinterpret_cast<std::uintptr_t>(pointer));
+}
+
+int context_of(void* stream, const void* data, void** context) {
+  *context = nullptr;
+  if (reinterpret_cast<std::uintptr_t>(stream) > kSpecialStreams)
+    return driver.stream_context(stream, context);
+  if (driver.current_context(context) == 0 && *context != nullptr) return 0;
+  const Result error = driver.pointer_attribute(context, kAttributeContext, address_of(data));
+  return error == 0 && *context == nullptr ? kInvalidContext : error;
+}
+
+int enter(void* context, int* mode) {
+  if (const Result error = driver.push_context(context); error != 0) return error;
+  *mode = kCaptureRelaxed;
+  driver.exchange_capture_mode(mode);
+  return 0;
+}
+
+void leave(int mode) {
+  driver.exchange_capture_mode(&mode);
+  void* context = nullptr;
+  driver.pop_context(&context);
+}
+
+// Managed memory counts as the device's: a kernel may still be writing it.
+int on_device(const void* data, int* yes) {
+  unsigned type = 0;
+  unsigned managed = 0;
+  const Address address = address_of(data);
+  *yes = 0;
+  // An address that the driver does not know is the host's.
+  if (driver.pointer_attribute(&type, kAttributeMemoryType, address) != 0) return 0;
+  driver.pointer_attribute(&managed, kAttributeManaged, address);
+  *yes = type == kTypeDevice || (managed & 1U) != 0 ? 1 : 0;
+  return 0;
+}
+
+int capturing(void* stream, int* yes) {
+  int status = 0;
+  const Result error = driver.is_capturing(stream, &status);
+  *yes = status != 0 || error == kCaptureImplicit ? 1 : 0;
+  return error == kCaptureImplicit ? 0 : error;
+}
+
+int allocate(std::size_t bytes, void** memory) {
+  Address address = 0;
+  const Result error = driver.allocate(&address, bytes);
+  *memory = error == 0 ? reinterpret_cast<void*>(static_cast<std::uintptr_t>(address)) : nullptr;
+  return error;
+}
+
+int release(void* memory) { return driver.release(address_of(memory)); }
+int pin(void* host, std::size_t bytes) { return driver.pin(host, bytes, kPortable); }
+int unpin(void* host) { return driver.unpin(host); }
+int create_stream(void** stream) { return driver.create_stream(stream, kNonBlockingStream); }
+int destroy_stream(void* stream) { return driver.destroy_stream(stream); }
+int create_event(void** event) { return driver.create_event(event, kUntimedEvent); }
+int destroy_event(void* event) { return driver.destroy_event(event); }
+int record_event(void* event, void* stream) { return driver.record_event(event, stream); }
+int wait_event(void* stream, void* event) { return driver.wait_event(stream, event, 0); }
+
+int event_done(void* event, int* yes) {
+  const Result error = driver.query_event(event);
+  *yes = error == 0 ? 1 : 0;
+  return error == kNotReady ? 0 : error;
+}
+
+int copy(void* to, const void* from, std::size_t bytes, void* stream) {
+  return driver.copy(address_of(to), address_of(from), bytes, stream);
+}
+
+const char* explain(int error) {
+  const char* text = nullptr;
+  return driver.error_string(error, &text) == 0 && text != nullptr ? text : "unknown error";
+}
+
+constexpr DeviceOps kTable{sizeof(DeviceOps), context_of,    enter,         leave,
+                           on_device,         capturing,     allocate,      release,
+                           pin,               unpin,         create_stream, destroy_stream,
+                           create_event,      destroy_event, record_event,  wait_event,
+                           event_done,        copy,          explain};
+
+}  // namespace
+
+const DeviceOps* cuda_device_ops(bool load, std::string& why) {
+  static std::mutex mutex;
+  static bool filled = false;
+  const std::lock_guard lock(mutex);
+  if (filled) return &kTable;
+  const int mode = RTLD_NOW | RTLD_LOCAL;
+  void* library = dlopen("libcuda.so.1", mode | RTLD_NOLOAD);
+  if (library == nullptr && load) library = dlopen("libcuda.so.1", mode);
+  if (library == nullptr) {
+    why = "no CUDA driver here: libcuda.so.1 cannot be loaded";
+    return nullptr;
+  }
+  filled = fill(library, why);
+  return filled ? &kTable : nullptr;
+}
+
+}  // namespace ttrace
