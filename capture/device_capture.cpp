@@ -100,27 +100,28 @@ void DeviceCapture::pin_ring() {
 
 std::string DeviceCapture::take_remark() { return std::exchange(remark_, {}); }
 
-bool DeviceCapture::send(const Place& place, const void* data, std::uint64_t bytes,
-                         std::string& problem) {
+bool DeviceCapture::send(Place& place, std::span<const std::byte> bytes) {
   const Entered entered(ops_, place.lane->context());
   int error = entered.error();
-  const std::size_t staging = place.lane->staging_bytes();
-  const std::size_t most = std::min({kMostPiece, ring_.memory().size() / 4,
-                                     staging == 0 ? kMostPiece : std::max(staging / 4, std::size_t{1})});
-  const auto* from = static_cast<const std::byte*>(data);
-  while (bytes != 0) {
-    const std::span<std::byte> to = ring_.reserve(std::min<std::uint64_t>(bytes, most));
+  const std::size_t most = largest_piece(*place.lane);
+  while (!bytes.empty()) {
+    const std::span<std::byte> to = ring_.reserve(std::min(bytes.size(), most));
     if (to.empty()) return false;
     LateBytes late;
     late.error = error;
-    if (error == 0) late = place.lane->copy(to, from, place.stream);
-    error = late.error;  // the rest is not even begun
+    if (error == 0) late = place.lane->copy(to, bytes.data(), place.stream);
+    error = late.error;  // then the rest is not even begun
     completion_.add(late);
-    from += to.size();
-    bytes -= to.size();
+    bytes = bytes.subspan(to.size());
   }
-  if (error != 0) problem = words(ops_, "its copy failed", error);
+  if (error != 0) place.problem = words(ops_, "the copy from the device failed", error);
   return send_verdict();
+}
+
+std::size_t DeviceCapture::largest_piece(const DeviceLane& lane) const {
+  const std::size_t staging = lane.staging_bytes();
+  const std::size_t most = std::min(kMostPiece, ring_.memory().size() / 4);
+  return staging == 0 ? most : std::min(most, staging / 4);
 }
 
 bool DeviceCapture::send_verdict() {

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -33,10 +34,9 @@ class DeviceCapture {
   [[nodiscard]] Place place_of(const void* data, void* stream);
 
   // Appends to the ring the tensor's bytes, as they are when what `stream` has to do now is done,
-  // and the verdict on them. False: the consumer is gone for good. `problem`: a copy could not be
-  // begun, and the verdict will say so.
-  [[nodiscard]] bool send(const Place& place, const void* data, std::uint64_t bytes,
-                          std::string& problem);
+  // and the verdict on them. False: the consumer is gone for good. place.problem: a copy could not
+  // be begun, and the verdict will say so.
+  [[nodiscard]] bool send(Place& place, std::span<const std::byte> bytes);
 
   // What made copies slow, once for each reason; "" when nothing new did.
   [[nodiscard]] std::string take_remark();
@@ -47,6 +47,7 @@ class DeviceCapture {
 
  private:
   [[nodiscard]] DeviceLane& lane_of(void* context);
+  [[nodiscard]] std::size_t largest_piece(const DeviceLane& lane) const;
   [[nodiscard]] bool send_verdict();
   void pin_ring();
 

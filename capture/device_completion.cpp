@@ -43,14 +43,15 @@ void DeviceCompletion::add(const LateBytes& bytes) {
 }
 
 bool DeviceCompletion::stop(std::chrono::milliseconds patience) {
+  if (!thread_.joinable()) return waiting_.empty();
   {
     std::unique_lock lock(mutex_);
     goal_ = Goal::drain;
     changed_.notify_all();
     for (bool moved = true; moved && !waiting_.empty();) {
       const std::uint64_t before = settled_;
-      moved = changed_.wait_for(lock, patience,
-                                [&] { return waiting_.empty() || settled_ != before; });
+      moved =
+          changed_.wait_for(lock, patience, [&] { return waiting_.empty() || settled_ != before; });
     }
     goal_ = Goal::give_up;
     changed_.notify_all();

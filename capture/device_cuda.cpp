@@ -12,7 +12,7 @@
 namespace ttrace {
 namespace {
 
-using Result = int;               // CUresult
+using Result = int;                  // CUresult
 using Address = unsigned long long;  // CUdeviceptr
 
 constexpr Result kInvalidContext = 201;
@@ -71,16 +71,15 @@ bool fill(void* library, std::string& why) {
          get("cuCtxPushCurrent_v2", driver.push_context) &&
          get("cuCtxPopCurrent_v2", driver.pop_context) &&
          get("cuThreadExchangeStreamCaptureMode", driver.exchange_capture_mode) &&
-         get("cuStreamIsCapturing", driver.is_capturing) &&
-         get("cuMemAlloc_v2", driver.allocate) && get("cuMemFree_v2", driver.release) &&
-         get("cuMemHostRegister_v2", driver.pin) && get("cuMemHostUnregister", driver.unpin) &&
-         get("cuStreamCreate", driver.create_stream) &&
+         get("cuStreamIsCapturing", driver.is_capturing) && get("cuMemAlloc_v2", driver.allocate) &&
+         get("cuMemFree_v2", driver.release) && get("cuMemHostRegister_v2", driver.pin) &&
+         get("cuMemHostUnregister", driver.unpin) && get("cuStreamCreate", driver.create_stream) &&
          get("cuStreamDestroy_v2", driver.destroy_stream) &&
          get("cuEventCreate", driver.create_event) &&
          get("cuEventDestroy_v2", driver.destroy_event) &&
-         get("cuEventRecord", driver.record_event) &&
-         get("cuStreamWaitEvent", driver.wait_event) && get("cuEventQuery", driver.query_event) &&
-         get("cuMemcpyAsync", driver.copy) && get("cuGetErrorString", driver.error_string);
+         get("cuEventRecord", driver.record_event) && get("cuStreamWaitEvent", driver.wait_event) &&
+         get("cuEventQuery", driver.query_event) && get("cuMemcpyAsync", driver.copy) &&
+         get("cuGetErrorString", driver.error_string);
 }
 
 Address address_of(const void* pointer) {
@@ -161,11 +160,11 @@ const char* explain(int error) {
   return driver.error_string(error, &text) == 0 && text != nullptr ? text : "unknown error";
 }
 
-constexpr DeviceOps kTable{sizeof(DeviceOps), context_of,    enter,         leave,
-                           on_device,         capturing,     allocate,      release,
-                           pin,               unpin,         create_stream, destroy_stream,
-                           create_event,      destroy_event, record_event,  wait_event,
-                           event_done,        copy,          explain};
+constexpr DeviceOps kTable{
+    sizeof(DeviceOps), context_of,     enter,        leave,         on_device,
+    capturing,         allocate,       release,      pin,           unpin,
+    create_stream,     destroy_stream, create_event, destroy_event, record_event,
+    wait_event,        event_done,     copy,         explain};
 
 }  // namespace
 

@@ -12,7 +12,9 @@ constexpr std::size_t kLeastStaging = std::size_t{64} << 10;  // less is not wor
 }  // namespace
 
 DeviceLane::DeviceLane(const DeviceOps& ops, void* context, std::size_t staging_bytes)
-    : ops_(ops), context_(context), error_(make(staging_bytes)) {}
+    : ops_(ops), context_(context) {
+  error_ = make(staging_bytes);
+}
 
 int DeviceLane::make(std::size_t staging_bytes) {
   if (const int error = ops_.create_stream(&stream_); error != 0) return error;
@@ -92,10 +94,9 @@ int DeviceLane::claim(std::size_t bytes, void* stream, Slot& slot) {
   // All that was claimed a round ago, up to where this slot ends now.
   const std::uint64_t round_ago =
       slot.end > staging_bytes_ ? slot.end - staging_bytes_ : std::uint64_t{0};
-  const auto after = std::lower_bound(slots_.begin(), slots_.end(), round_ago,
-                                      [](const Slot& older, std::uint64_t at) {
-                                        return older.begin < at;
-                                      });
+  const auto after =
+      std::lower_bound(slots_.begin(), slots_.end(), round_ago,
+                       [](const Slot& older, std::uint64_t at) { return older.begin < at; });
   // It stays in the list: another stream that comes to the same part has to wait, too.
   return after == slots_.begin() ? 0 : ops_.wait_event(stream, std::prev(after)->mark.event);
 }

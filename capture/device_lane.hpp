@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The copies of one context (of a device, mostly). Bytes are first copied within the device, into
 // its staging memory and on the producer's stream, which delays that stream least and sees exactly
-// what the stream has written; a second stream takes them to the host. Without memory for that, they
-// go to the host on the producer's stream.
+// what the stream has written; a second stream takes them to the host. Without memory for that,
+// they go to the host on the producer's stream.
 //
 // Staging memory is used round and round. Whoever comes to a part that is still being read makes
 // its stream wait, not its thread. Since the second stream works in order, the latest copy from the

@@ -11,9 +11,10 @@ namespace {
 
 const DeviceOps* ops_of_library(const char* path, std::string& why) {
   void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  auto* make = library == nullptr ? nullptr
-                                  : reinterpret_cast<decltype(&ttrace_device_ops)>(
-                                        dlsym(library, "ttrace_device_ops"));
+  auto* make =
+      library == nullptr
+          ? nullptr
+          : reinterpret_cast<decltype(&ttrace_device_ops)>(dlsym(library, "ttrace_device_ops"));
   const DeviceOps* ops = make == nullptr ? nullptr : make();
   if (ops != nullptr && ops->struct_size == sizeof(DeviceOps)) return ops;
   const char* error = make == nullptr ? dlerror() : "its table is of another version";

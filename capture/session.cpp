@@ -24,6 +24,10 @@ using std::chrono::milliseconds;
 
 namespace {
 
+// For the next copy from a device to end, which may stand behind much work in its stream.
+constexpr milliseconds kPatience{600000};
+constexpr milliseconds kPatienceAtExit{30000};
+
 // One write, so that lines of several ranks do not mix.
 void complain(std::int32_t rank, std::string_view text) {
   const std::string line = "ttrace: rank " + std::to_string(rank) + ": " + std::string(text) + "\n";
@@ -91,12 +95,18 @@ int Session::open_writer() {
 
 int Session::close() {
   const std::lock_guard lock(mutex_);
-  return close_locked();
+  return close_locked(kPatience);
 }
 
-int Session::close_locked() {
+int Session::close_locked(milliseconds patience) {
   if (inert_ || ring_ == nullptr) return 0;
   active_.store(false);
+  if (device_ != nullptr && !device_->stop(patience)) {
+    release_ring(patience);
+    const std::string why = "copies from a device do not end, the trace ends before them";
+    complain(settings_.rank, why);
+    return remember(ETIMEDOUT, why);
+  }
   if (send_fed() && send_estimate() && send_header(MessageType::close, 0)) ring_->publish();
   ConsumerReport report = ring_->report();
   while (report.state == ConsumerState::ready && !ring_->consumer_gone()) {
@@ -104,7 +114,7 @@ int Session::close_locked() {
   }
   if (report.state != ConsumerState::finished) report = ring_->report();
   if (report.state != ConsumerState::finished) return disarm();
-  ring_.reset();
+  release_ring(patience);
   feed_.reset();
   recorded_ = {};
   if (report.error == 0) return 0;
@@ -120,7 +130,7 @@ void Session::close_at_exit() {
     if (tries == 500) return;
     std::this_thread::sleep_for(milliseconds(10));
   }
-  close_locked();
+  close_locked(kPatienceAtExit);
   mutex_.unlock();
 }
 
@@ -132,6 +142,7 @@ void Session::make_child_inert() {
   active_.store(false);
   inert_ = true;
   parents_ring_ = ring_.release();
+  (void)device_.release();
 }
 
 int Session::disarm() {
@@ -141,7 +152,7 @@ int Session::disarm() {
           ? "its writer died, capture ends here, the program goes on"
           : "its writer gave up (" + report.message + "), capture ends here, the program goes on";
   active_.store(false);
-  ring_.reset();
+  release_ring(kPatienceAtExit);
   recorded_ = {};
   complain(settings_.rank, why);
   return remember(EPIPE, why);
@@ -302,6 +313,8 @@ std::int64_t Session::record(const ttrace_tensor* tensor) {
                                 0);
     return sent ? -ENOTCONN : disarm();
   }
+  DeviceCapture::Place place;
+  if (const int refused = find_device(given, checked, place); refused != 0) return refused;
   const std::uint8_t kind = always ? given.kind : std::max(given.kind, settings_.kind);
   const std::uint64_t sequence = recorded_.size();
   RecordedTensor recorded{checked.bytes, sequence, given.dtype};
@@ -313,14 +326,18 @@ std::int64_t Session::record(const ttrace_tensor* tensor) {
     return static_cast<std::int64_t>(sequence);
   }
   std::vector<std::byte> replaced;
-  if (replaced_parameter(given, checked, replaced)) given.data = replaced.data();
-  if (!send_record(given, checked, kind)) return disarm();
+  if (replaced_parameter(given, checked, replaced)) {
+    given.data = replaced.data();
+    place.lane = nullptr;
+  }
+  if (!send_record(given, checked, kind, place)) return disarm();
   ring_->publish();
+  if (!place.problem.empty()) return remember(EIO, place.problem);
   return static_cast<std::int64_t>(sequence);
 }
 
 bool Session::send_record(const ttrace_tensor& tensor, const CheckedTensor& checked,
-                          std::uint8_t kind) {
+                          std::uint8_t kind, DeviceCapture::Place& place) {
   const bool alias = tensor.alias_of >= 0;
   RecordBody body;
   body.sequence = recorded_.size() - 1;
@@ -342,12 +359,15 @@ bool Session::send_record(const ttrace_tensor& tensor, const CheckedTensor& chec
   const std::span shape(tensor.shape, tensor.ndim);
   const std::span payload(static_cast<const std::byte*>(tensor.data),
                           static_cast<std::size_t>(body.payload_bytes));
+  const bool late = place.lane != nullptr;
   const std::uint64_t names =
       checked.module.size() + checked.slot.size() + checked.raw_name.size() + checked.layout.size();
-  return send_header(MessageType::record,
-                     sizeof body + shape.size_bytes() + names + payload.size()) &&
-         send_body(body) && send(std::as_bytes(shape)) && send(checked.module) &&
-         send(checked.slot) && send(checked.raw_name) && send(checked.layout) && send(payload);
+  const bool described = send_header(late ? MessageType::late_record : MessageType::record,
+                                     sizeof body + shape.size_bytes() + names + payload.size() +
+                                         (late ? sizeof(Verdict) : 0)) &&
+                         send_body(body) && send(std::as_bytes(shape)) && send(checked.module) &&
+                         send(checked.slot) && send(checked.raw_name) && send(checked.layout);
+  return described && (late ? device_->send(place, payload) : send(payload));
 }
 
 }  // namespace ttrace

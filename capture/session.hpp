@@ -8,6 +8,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -16,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "capture/device_capture.hpp"
 #include "capture/settings.hpp"
 #include "capture/tensor_check.hpp"
 #include "capture/ttrace.h"
@@ -66,7 +68,7 @@ class Session {
   int set_locked(std::string_view json);
   int fail(int error, std::string_view where, std::string_view text);
   int disarm();
-  int close_locked();
+  int close_locked(std::chrono::milliseconds patience);
   [[nodiscard]] bool collecting() const { return ring_ != nullptr && wanted_; }
   [[nodiscard]] bool send(std::span<const std::byte> bytes);
   [[nodiscard]] bool send(std::string_view text);
@@ -78,9 +80,15 @@ class Session {
   [[nodiscard]] bool send_note(std::string_view what, std::string_view where, std::string_view why,
                                std::uint32_t degrades);
   [[nodiscard]] bool send_record(const ttrace_tensor& tensor, const CheckedTensor& checked,
-                                 std::uint8_t kind);
+                                 std::uint8_t kind, DeviceCapture::Place& place);
   [[nodiscard]] bool send_estimate();
   void update_active();
+
+  // ---- of devices (session_device.cpp) ----
+  [[nodiscard]] int find_device(const ttrace_tensor& tensor, const CheckedTensor& checked,
+                                DeviceCapture::Place& place);
+  // False: copies into it do not end, so that it had to stay.
+  bool release_ring(std::chrono::milliseconds patience);
 
   // ---- of a replay (session_feed.cpp) ----
   [[nodiscard]] std::string open_feed();  // why it cannot be, or ""
@@ -96,8 +104,10 @@ class Session {
   std::atomic<int> comm_{-1};  // what is wanted of collectives; -1: not yet looked up
   Settings settings_;
   std::unique_ptr<RingProducer> ring_;
-  std::unique_ptr<Feed> feed_;  // the pack of a replay
-  std::uint64_t fed_ = 0;       // activations and their gradients that came from it
+  const DeviceOps* device_ops_ = nullptr;
+  std::unique_ptr<DeviceCapture> device_;  // from the first tensor on a device; before the ring
+  std::unique_ptr<Feed> feed_;             // the pack of a replay
+  std::uint64_t fed_ = 0;                  // activations and their gradients that came from it
   bool inert_ = false;
   RingProducer* parents_ring_ = nullptr;  // in a forked child: its memory is not mapped here
   bool wanted_ = true;                    // the current iteration is one of those to be captured

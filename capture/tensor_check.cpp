@@ -28,8 +28,6 @@ std::string check_codes(const ttrace_tensor& tensor) {
   }
   if (tensor.ndim > 0 && tensor.shape == nullptr) return "shape is NULL";
   if (tensor.microbatch < -1) return "microbatch is below -1";
-  if (tensor.device == TTRACE_DEVICE)
-    return "tensors on a device cannot be recorded, copy it first";
   if (tensor.device > TTRACE_ANYWHERE)
     return "device " + std::to_string(tensor.device) + " is unknown";
   return {};

@@ -42,8 +42,7 @@ bool Segments::record(IncomingRecord incoming, RingConsumer& ring) {
   begin_record(incoming);
   bool whole = copy_payload(incoming.payload_bytes, ring);
   Verdict verdict = 0;
-  if (incoming.late && whole)
-    whole = ring.read(std::as_writable_bytes(std::span(&verdict, 1)));
+  if (incoming.late && whole) whole = ring.read(std::as_writable_bytes(std::span(&verdict, 1)));
   if (whole && verdict != 0) reject(incoming.record, verdict);
   const bool stored = whole && in_record_ && commit(incoming);
   if (!stored) rank_file_.count_lost(1);

@@ -81,8 +81,9 @@ class RingProducer {
   [[nodiscard]] bool write(std::span<const std::byte> bytes);
   // Shows the consumer all that was written: once a message, not once a write.
   void publish();
-  // Takes the next bytes of the stream, at most `want`, to be filled later; blocks while the ring is
-  // full. Nothing from there on is shown until it is settled. Empty: the consumer is gone for good.
+  // Takes the next bytes of the stream, at most `want`, to be filled later; blocks while the ring
+  // is full. Nothing from there on is shown until it is settled. Empty: the consumer is gone for
+  // good.
   [[nodiscard]] std::span<std::byte> reserve(std::size_t want);
   // The oldest reservation is filled. From any thread.
   void settle();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Room in the ring that is taken now and filled later: the stream is the one that was written, in
 // its order, whenever and by whomever the reservations are filled. Contents come from a counter.
+#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,8 +16,6 @@
 #include <span>
 #include <thread>
 #include <vector>
-
-#include <fcntl.h>
 
 #include "libttrace/core/ring.hpp"
 #include "test/catch.hpp"

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// The part of the session that records tensors on devices: see device_capture.hpp.
+#include <cerrno>
+
+#include "capture/device_ops.hpp"
+#include "capture/session.hpp"
+
+namespace ttrace {
+
+// 0, and place.lane when the bytes are on a device; else what ttrace_record returns.
+int Session::find_device(const ttrace_tensor& tensor, const CheckedTensor& checked,
+                         DeviceCapture::Place& place) {
+  const bool has_bytes = tensor.alias_of < 0 && checked.bytes != 0 && !settings_.estimate;
+  if (tensor.device == TTRACE_HOST || !has_bytes) return 0;
+  const std::string where = std::string(checked.module) + "/" + std::string(checked.slot);
+  const bool surely = tensor.device == TTRACE_DEVICE;
+  if (device_ops_ == nullptr) {
+    std::string why;
+    device_ops_ = device_ops(surely, why);
+    if (device_ops_ == nullptr) return surely ? fail(ENODEV, where, "is on a device: " + why) : 0;
+  }
+  int yes = 1;
+  if (!surely && (device_ops_->on_device(tensor.data, &yes) != 0 || yes == 0)) return 0;
+
+  if (device_ == nullptr) device_ = std::make_unique<DeviceCapture>(*ring_, *device_ops_);
+  place = device_->place_of(tensor.data, tensor.stream);
+  if (!place.problem.empty()) return fail(EIO, where, place.problem);
+  if (place.capturing) {
+    const bool sent = send_note("not recorded", where,
+                                "its stream is being captured into a CUDA graph, whose runs call "
+                                "no ttrace_record",
+                                0);
+    return sent ? -ENOTCONN : disarm();
+  }
+  if (const std::string remark = device_->take_remark(); !remark.empty()) {
+    if (!send_note("slow copies", "device", remark, 0)) return disarm();
+  }
+  return 0;
+}
+
+bool Session::release_ring(std::chrono::milliseconds patience) {
+  if (device_ != nullptr && !device_->stop(patience)) {
+    // The device may yet write into the ring: both stay until the process ends.
+    (void)device_.release();
+    (void)ring_.release();
+    return false;
+  }
+  device_.reset();
+  ring_.reset();
+  return true;
+}
+
+}  // namespace ttrace
