@@ -11,7 +11,9 @@
 namespace fake_device {
 namespace {
 
-thread_local std::vector<int> current_contexts;
+// Without a destructor: the end of the process comes here, too.
+thread_local int contexts[8];
+thread_local int depth = 0;
 
 struct World {
   std::mutex mutex;  // of what follows
@@ -35,7 +37,7 @@ constexpr int kInvalidHandle = 400;
 constexpr int kIllegalAddress = 700;
 constexpr int kBroken = 719;
 
-int current() { return current_contexts.empty() ? 0 : current_contexts.back(); }
+int current() { return depth == 0 ? 0 : contexts[depth - 1]; }
 void* handle_of(int context) { return reinterpret_cast<void*>(std::uintptr_t(context)); }
 int context_behind(void* handle) {
   return static_cast<int>(reinterpret_cast<std::uintptr_t>(handle));
@@ -59,13 +61,13 @@ int context_of(void* stream, const void*, void** context) {
   return *context == nullptr ? kInvalidContext : 0;
 }
 int enter(void* context, int* mode) {
-  current_contexts.push_back(context_behind(context));
+  contexts[depth++] = context_behind(context);
   *mode = 7;
   return 0;
 }
 void leave(int mode) {
   if (mode != 7) std::abort();
-  current_contexts.pop_back();
+  --depth;
 }
 int on_device(const void* data, int* yes) {
   *yes = knows(data) ? 1 : 0;
@@ -178,7 +180,10 @@ constexpr ttrace::DeviceOps kTable{sizeof(ttrace::DeviceOps),
 
 // ---- what a program does ----
 
-void use_context(int context) { current_contexts.assign(1, context); }
+void use_context(int context) {
+  contexts[0] = context;
+  depth = 1;
+}
 
 void* make_stream() { return new Stream(current()); }
 
