@@ -22,6 +22,7 @@ constexpr unsigned kPortable = 1;  // pinned for all contexts
 constexpr int kAttributeContext = 1;
 constexpr int kAttributeMemoryType = 2;
 constexpr int kAttributeManaged = 8;
+constexpr int kAttributeDevice = 9;
 constexpr unsigned kTypeDevice = 2;
 constexpr Result kNotReady = 600;
 constexpr Result kCaptureImplicit = 906;  // the default stream, while another is being captured
@@ -32,6 +33,8 @@ struct Driver {
   Result (*pointer_attribute)(void*, int, Address);
   Result (*stream_context)(void*, void**);
   Result (*current_context)(void**);
+  Result (*current_device)(int*);
+  Result (*retain_primary)(void**, int);
   Result (*push_context)(void*);
   Result (*pop_context)(void**);
   Result (*exchange_capture_mode)(int*);
@@ -68,6 +71,8 @@ bool fill(void* library, std::string& why) {
   return get("cuPointerGetAttribute", driver.pointer_attribute) &&
          get("cuStreamGetCtx", driver.stream_context) &&
          get("cuCtxGetCurrent", driver.current_context) &&
+         get("cuCtxGetDevice", driver.current_device) &&
+         get("cuDevicePrimaryCtxRetain", driver.retain_primary) &&
          get("cuCtxPushCurrent_v2", driver.push_context) &&
          get("cuCtxPopCurrent_v2", driver.pop_context) &&
          get("cuThreadExchangeStreamCaptureMode", driver.exchange_capture_mode) &&
@@ -86,13 +91,29 @@ Address address_of(const void* pointer) {
   return static_cast<Address>(reinterpret_cast<std::uintptr_t>(pointer));
 }
 
+// Of a default stream: that of the device on which the data lie, in the thread's own context if it
+// is of that device, as the runtime would take it. Memory of pools belongs to no context.
+int default_context(const void* data, void** context) {
+  int wanted = -1;
+  int current = -1;
+  const Address address = address_of(data);
+  const bool known = driver.pointer_attribute(&wanted, kAttributeDevice, address) == 0;
+  if (driver.current_context(context) == 0 && *context != nullptr &&
+      (!known || (driver.current_device(&current) == 0 && current == wanted))) {
+    return 0;
+  }
+  if (!known) return kInvalidContext;
+  const Result error = driver.pointer_attribute(context, kAttributeContext, address);
+  if (error == 0 && *context != nullptr) return 0;
+  // Never released: the program that allocated on the device holds it for as long as it runs.
+  return driver.retain_primary(context, wanted);
+}
+
 int context_of(void* stream, const void* data, void** context) {
   *context = nullptr;
   if (reinterpret_cast<std::uintptr_t>(stream) > kSpecialStreams)
     return driver.stream_context(stream, context);
-  if (driver.current_context(context) == 0 && *context != nullptr) return 0;
-  const Result error = driver.pointer_attribute(context, kAttributeContext, address_of(data));
-  return error == 0 && *context == nullptr ? kInvalidContext : error;
+  return default_context(data, context);
 }
 
 int enter(void* context, int* mode) {

@@ -50,6 +50,7 @@ class Recorder:
         self._as_bits = {getattr(torch, f"uint{bits}"): getattr(torch, f"int{bits}")
                          for bits in (16, 32, 64) if hasattr(torch, f"uint{bits}")}
         self._kind = abi.KINDS[self._options.kind]
+        self._copies_cuda = torch.version.cuda is not None  # ROCm calls its devices cuda, too
         self._plans: Dict[Tuple[str, str, str], Tuple[bool, str]] = {}
         self._has_plans = self._options.filtered or bool(self._options.layout_rules)
         self._known: Dict[Any, Tuple[Any, int]] = {}
@@ -154,14 +155,21 @@ class Recorder:
             kept = alias_of < 0 and kind == _FULL
             sequence = self.estimate.add(phase, tensor.nbytes if kept else 0)
         else:
-            data = 0
+            data, device, stream = 0, abi.HOST, 0
             if alias_of < 0:
-                if not (tensor.is_cpu and tensor.is_contiguous()) or tensor.is_neg():
+                if self._copies_cuda and tensor.is_cuda:
+                    if self._torch.cuda.is_current_stream_capturing():
+                        return self._refuse(module, slot, "its stream is being captured into a "
+                                            "CUDA graph, whose runs call no hooks")
+                    tensor, stream = self._in_stream(tensor)
+                    device = abi.DEVICE
+                elif not (tensor.is_cpu and tensor.is_contiguous()) or tensor.is_neg():
                     tensor = self._packed(tensor)
                 data = tensor.data_ptr()
             sequence = self._library.record(
                 abi.PHASES[phase], code, kind, tensor.shape, microbatch, call, flags, module, slot,
-                raw_name if raw_name != module else "", ruled_layout or layout, data, alias_of)
+                raw_name if raw_name != module else "", ruled_layout or layout, data, alias_of,
+                device, stream)
             if sequence == -errno.ENOTCONN and self._options.filtered:
                 return abi.NOT_ALIAS  # the library, which filters too, read a glob otherwise
             if sequence < 0:
@@ -169,6 +177,20 @@ class Recorder:
         if alias_of < 0:
             self._remember(storage, key, sequence)
         return sequence
+
+    def _in_stream(self, tensor: Any) -> Tuple[Any, int]:
+        """Contiguous on its device, and the stream in whose order the library copies it.
+
+        Nobody waits for that copy, while the tensor may be gone at once and its memory be another's.
+        That is safe because the allocator hands memory of a stream only to later work of the same
+        stream, which runs behind the copy. Where the tensor is of another stream than the current
+        one, record_stream makes the allocator wait for the current one, too; else it does nothing.
+        """
+        with self._torch.no_grad():
+            tensor = tensor.detach().resolve_neg().contiguous()
+        stream = self._torch.cuda.current_stream(tensor.device)
+        tensor.record_stream(stream)
+        return tensor, stream.cuda_stream
 
     def _packed(self, tensor: Any) -> Any:
         """Contiguous and on the host; the copy waits for the current stream, as the data do."""
