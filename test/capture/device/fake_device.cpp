@@ -17,7 +17,12 @@ thread_local int depth = 0;
 
 struct World {
   std::mutex mutex;  // of what follows
-  std::map<std::uintptr_t, std::size_t> memory;
+  struct Block {
+    std::size_t bytes;
+    int context;
+  };
+  std::map<std::uintptr_t, Block> memory;
+  std::map<int, Stream*> defaults;
   std::set<const void*> failing;
   std::set<int> broken;
   std::map<void*, std::size_t> pinned;
@@ -42,22 +47,19 @@ void* handle_of(int context) { return reinterpret_cast<void*>(std::uintptr_t(con
 int context_behind(void* handle) {
   return static_cast<int>(reinterpret_cast<std::uintptr_t>(handle));
 }
-Stream* stream_of(void* handle) { return static_cast<Stream*>(handle); }
-Event* event_of(void* handle) { return static_cast<Event*>(handle); }
-
-bool knows(const void* data) {
-  const auto address = reinterpret_cast<std::uintptr_t>(data);
+Stream* stream_of(void* handle) {
+  if (reinterpret_cast<std::uintptr_t>(handle) > 2) return static_cast<Stream*>(handle);
   const std::lock_guard lock(world().mutex);
-  auto after = world().memory.upper_bound(address);
-  if (after == world().memory.begin()) return false;
-  --after;
-  return address - after->first < after->second;
+  Stream*& stream = world().defaults[current()];
+  if (stream == nullptr) stream = new Stream(current());
+  return stream;
 }
+Event* event_of(void* handle) { return static_cast<Event*>(handle); }
 
 // ---- the table ----
 
-int context_of(void* stream, const void*, void** context) {
-  *context = handle_of(stream != nullptr ? stream_of(stream)->context() : current());
+int context_of(void* stream, const void* data, void** context) {
+  *context = handle_of(stream != nullptr ? stream_of(stream)->context() : context_of_memory(data));
   return *context == nullptr ? kInvalidContext : 0;
 }
 int enter(void* context, int* mode) {
@@ -70,7 +72,7 @@ void leave(int mode) {
   --depth;
 }
 int on_device(const void* data, int* yes) {
-  *yes = knows(data) ? 1 : 0;
+  *yes = context_of_memory(data) != 0 ? 1 : 0;
   return 0;
 }
 int capturing(void* stream, int* yes) {
@@ -201,7 +203,7 @@ void* allocate(std::size_t bytes) {
   void* memory = std::malloc(bytes);
   std::memset(memory, 0xcd, bytes);
   const std::lock_guard lock(world().mutex);
-  world().memory[reinterpret_cast<std::uintptr_t>(memory)] = bytes;
+  world().memory[reinterpret_cast<std::uintptr_t>(memory)] = {bytes, current()};
   return memory;
 }
 
@@ -211,7 +213,7 @@ void release(void* memory) {
     const std::lock_guard lock(world().mutex);
     const auto found = world().memory.find(reinterpret_cast<std::uintptr_t>(memory));
     if (found == world().memory.end()) std::abort();
-    bytes = found->second;
+    bytes = found->second.bytes;
     world().memory.erase(found);
   }
   std::memset(memory, 0xdd, bytes);
@@ -242,11 +244,22 @@ void forbid_pinning() {
   world().pinning = false;
 }
 
+int current_context() { return current(); }
+
+int context_of_memory(const void* memory) {
+  const auto address = reinterpret_cast<std::uintptr_t>(memory);
+  const std::lock_guard lock(world().mutex);
+  auto after = world().memory.upper_bound(address);
+  if (after == world().memory.begin()) return 0;
+  --after;
+  return address - after->first < after->second.bytes ? after->second.context : 0;
+}
+
 Counts counts() {
   World& all = world();
   const std::lock_guard lock(all.mutex);
   Counts result{all.copies, all.waits, all.events, 0, 0, all.streams};
-  for (const auto& [address, bytes] : all.memory) result.allocated_bytes += bytes;
+  for (const auto& [address, block] : all.memory) result.allocated_bytes += block.bytes;
   for (const auto& [host, bytes] : all.pinned) result.pinned_bytes += bytes;
   return result;
 }

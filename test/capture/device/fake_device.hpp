@@ -16,6 +16,7 @@ namespace fake_device {
 // ---- what a program does ----
 // Context 1, 2, ...: made current for this thread, as cudaSetDevice would.
 FAKE_DEVICE_EXPORT void use_context(int context);
+// A stream that is nullptr is the default one of the current context.
 FAKE_DEVICE_EXPORT void* make_stream();  // in the current context
 FAKE_DEVICE_EXPORT void launch(void* stream, std::function<void()> kernel);
 FAKE_DEVICE_EXPORT void synchronize(void* stream);
@@ -41,5 +42,8 @@ struct Counts {
   std::uint64_t streams;  // that exist
 };
 FAKE_DEVICE_EXPORT Counts counts();
+// Of the context in which it was allocated; 0: not on a device.
+FAKE_DEVICE_EXPORT int context_of_memory(const void* memory);
+FAKE_DEVICE_EXPORT int current_context();  // 0: none
 
 }  // namespace fake_device

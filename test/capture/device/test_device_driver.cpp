@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of the CUDA driver, on a libcuda.so.1 that is the fake device: which context a default
+// stream is of, and that nothing is asked that a graph capture of another thread forbids.
+#include <dlfcn.h>
+
+#include <cstring>
+#include <string>
+
+#include "test/capture/device/device_trace.hpp"
+
+using namespace ttrace;
+namespace fake = fake_device;
+
+namespace {
+
+constexpr std::uint64_t kBytes = 5000;
+
+// As a program has its driver: loaded under this name before anything is recorded.
+[[maybe_unused]] void* const driver = dlopen(TEST_FAKE_DRIVER, RTLD_NOW | RTLD_LOCAL);
+
+void check_versions(const SegmentReader& reader, std::size_t count) {
+  REQUIRE(reader.records().size() == count);
+  for (std::size_t n = 0; n < count; ++n)
+    CHECK(first_wrong(reader.bytes(reader.records()[n]), n) == -1);
+}
+
+// Overwrites a buffer of `memory_context` in the stream, behind each record of it.
+void record_from(void* stream, int memory_context, int thread_context) {
+  fake::use_context(memory_context);
+  auto* const buffer = static_cast<std::byte*>(fake::allocate(kBytes));
+  for (std::uint64_t n = 0; n < 50; ++n) {
+    fake::use_context(memory_context);
+    fake::launch(stream, [=] { fill(buffer, kBytes, n); });
+    fake::use_context(thread_context);
+    REQUIRE(record("layer", buffer, kBytes, stream) == static_cast<std::int64_t>(n));
+  }
+  fake::use_context(memory_context);
+  fake::launch(stream, [=] { fill(buffer, kBytes, 999); });
+  REQUIRE(ttrace_close() == 0);
+  fake::synchronize(stream);
+  fake::release(buffer);
+}
+
+}  // namespace
+
+TEST_CASE("a stream of the program's own") {
+  DeviceTrace trace;
+  fake::set_pause(300);
+  record_from(fake::make_stream(), 1, 1);
+  check_versions(trace.reader(), 50);
+  CHECK(trace.rank()["events"] == nlohmann::json::array());
+}
+
+TEST_CASE("the default stream is that of the device of the data, whatever the thread's device is") {
+  for (const int device : {1, 2, 3}) {
+    for (const int current : {1, 2, 0}) {
+      DeviceTrace trace;
+      fake::set_pause(300);
+      record_from(nullptr, device, current);
+      check_versions(trace.reader(), 50);
+    }
+  }
+}
+
+TEST_CASE("a tensor that the driver does not know is the host's") {
+  DeviceTrace trace;
+  std::byte host[100];
+  fill(host, sizeof host, 0);
+  REQUIRE(record("layer", host, sizeof host, nullptr, TTRACE_ANYWHERE) == 0);
+  std::memset(host, 0, sizeof host);
+  fake::use_context(2);
+  auto* const buffer = static_cast<std::byte*>(fake::allocate(kBytes));
+  fake::launch(nullptr, [=] { fill(buffer, kBytes, 1); });
+  REQUIRE(record("layer", buffer, kBytes, nullptr, TTRACE_ANYWHERE) == 1);
+  REQUIRE(ttrace_close() == 0);
+  check_versions(trace.reader(), 2);
+  fake::release(buffer);
+}
+
+TEST_CASE("all is given back") {
+  const fake::Counts counts = fake::counts();
+  CHECK(counts.pinned_bytes == 0);
+  CHECK(counts.allocated_bytes == 0);
+  CHECK(counts.events == 0);
+  CHECK(counts.streams == 0);
+}
