@@ -61,6 +61,8 @@ int Session::feed(const ttrace_tensor* tensor, void* data) {
   if (inert_ || !collecting() || !open_iteration_ || feed_ == nullptr) return 0;
   if (tensor == nullptr) return fail(EINVAL, "ttrace_feed", "no tensor");
   ttrace_tensor given = complete(*tensor, microbatch_, innermost_scope());
+  if (given.device == TTRACE_DEVICE)
+    return fail(EINVAL, "ttrace_feed", "it writes to the host only, copy from there");
   given.data = data;
   given.alias_of = -1;
   const CheckedTensor checked = check_tensor(given, recorded_);

@@ -155,12 +155,21 @@ typedef struct ttrace_tensor {
   /* ---- since version 2 ---- */
   uint32_t device; /* enum ttrace_device */
   uint32_t reserved2;
-  void* stream; /* of a tensor on a device: the cudaStream_t on which its data are ready */
+  void* stream; /* of a tensor on a device: the cudaStream_t on which its data are ready; NULL: the
+                   default stream of that device, cudaStreamPerThread: this thread's */
 } ttrace_tensor;
 
-/* Copies the tensor into the ring, blocking while it is full. Returns the record's sequence number
- * within its segment (>= 0), or a negative errno. What --filter leaves out is -ENOTCONN and has no
- * number; integer inputs of the model (TTRACE_ROOT_INPUT) are never left out. */
+/* Copies the tensor into the ring, blocking while it is full. Of a tensor on a device it only queues
+ * the copy: behind the work that the stream has now, before what it gets later, so that the memory
+ * may be overwritten or freed in the stream's order. While the ring is full it blocks until older
+ * copies have ended, and with them the work before them in their streams. A stream that is being
+ * captured into a CUDA graph: -ENOTCONN, and rank.json says so. Memory on the device that copies
+ * pass through is as large as the ring (at most 256 MiB), or what there is of it; without any, the
+ * stream itself waits for the copies to the host.
+ *
+ * Returns the record's sequence number within its segment (>= 0), or a negative errno. What --filter
+ * leaves out is -ENOTCONN and has no number; integer inputs of the model (TTRACE_ROOT_INPUT) are
+ * never left out. */
 int64_t ttrace_record(const ttrace_tensor* tensor);
 
 /* A collective call of this rank, or a send or receive. The buffers are ordinary records of phase
@@ -212,15 +221,16 @@ int ttrace_collectives_wanted(void);
  * the pack, an iteration that is not captured), and a negative errno when the tensor in the pack
  * does not fit; rank.json then says why. Floats are rounded to the nearest of tensor->dtype, other
  * types must be equal; a rank of several gets its part, for which the axes must have been told by
- * ttrace_set. */
+ * ttrace_set. `data` is on the host, and a tensor that says to be on a device is refused. */
 int ttrace_feed(const ttrace_tensor* tensor, void* data);
 
 /* XXH3-64 of the bytes of `count` host arrays, as signed integers: for collectors of events that
  * tell whether a tensor has changed. Needs no ttrace_open. */
 int ttrace_hash(const uint64_t* addresses, const uint64_t* sizes, uint64_t count, int64_t* hashes);
 
-/* Waits until the writer has closed the last segment. Also runs at exit. Returns 0 when all records
- * reached the disk. */
+/* Waits until the copies from devices have ended and the writer has closed the last segment. Also
+ * runs at exit, where a device may be gone already: programs that record tensors on one call it
+ * before. Returns 0 when all records reached the disk. */
 int ttrace_close(void);
 
 /* The latest error of this process, "" if none; valid until the next call of any function here. */
