@@ -214,6 +214,7 @@ void release(void* memory) {
     const auto found = world().memory.find(reinterpret_cast<std::uintptr_t>(memory));
     if (found == world().memory.end()) std::abort();
     bytes = found->second.bytes;
+    world().failing.erase(memory);
     world().memory.erase(found);
   }
   std::memset(memory, 0xdd, bytes);
