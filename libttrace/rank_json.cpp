@@ -233,6 +233,12 @@ RankDocument parse_rank_json(const std::string& text, const std::filesystem::pat
       info.merged.emplace(name, size.count());
     });
   }
+  if (document.has("groups")) {
+    document.at("groups").each_member([&](const std::string& name, const Node& ranks) {
+      std::vector<std::int32_t>& members = info.groups[name];
+      ranks.each_element([&](const Node& rank) { members.push_back(rank.number()); });
+    });
+  }
   if (document.has("modules")) {
     document.at("modules").each_member([&](const std::string& name, const Node& module) {
       info.modules.emplace(name, read_module(module));

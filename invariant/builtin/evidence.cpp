@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdio>
 
+#include "invariant/builtin/collective/log.hpp"
 #include "invariant/builtin/copies.hpp"
 #include "libttrace/microbatch_inputs.hpp"
 
@@ -108,6 +109,11 @@ const ShardGroups& Evidence::parameter_shards(std::int64_t iteration) const {
 const CopyFinder& Evidence::copies() const {
   if (copies_ == nullptr) copies_ = std::make_unique<CopyFinder>(*this);
   return *copies_;
+}
+
+const CollectiveLog& Evidence::collectives() const {
+  if (collectives_ == nullptr) collectives_ = std::make_unique<CollectiveLog>(trace_);
+  return *collectives_;
 }
 
 void Evidence::move_to(std::int64_t iteration) {

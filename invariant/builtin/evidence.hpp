@@ -33,6 +33,7 @@ struct ParameterStep {
 };
 using ParameterSteps = std::map<std::string, ParameterStep>;  // by name
 
+class CollectiveLog;
 class CopyFinder;
 
 class Evidence {
@@ -53,6 +54,7 @@ class Evidence {
   // All shards of the parameters' tensors of an iteration, by key.
   [[nodiscard]] const ShardGroups& parameter_shards(std::int64_t iteration) const;
   [[nodiscard]] const CopyFinder& copies() const;
+  [[nodiscard]] const CollectiveLog& collectives() const;
   // Checks look at this iteration now, and at its neighbours: what is known of others goes.
   void move_to(std::int64_t iteration);
   // "fc1 (Linear, model.py:12)"; the name alone where no rank knows more.
@@ -65,6 +67,7 @@ class Evidence {
   mutable std::map<std::pair<std::int32_t, std::int64_t>, ParameterSteps> steps_;
   mutable std::map<std::int64_t, ShardGroups> shards_;
   mutable std::unique_ptr<CopyFinder> copies_;
+  mutable std::unique_ptr<CollectiveLog> collectives_;
 };
 
 // "layers.0.fc1" of "layers.0.fc1.weight"; "@root" of a name without a dot.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 #include "libttrace/core/trouble.hpp"
 #include "libttrace/layout.hpp"
@@ -33,33 +34,38 @@ std::optional<FlatRange> flat_range(const SegmentReader& segment, const Record& 
   }
 }
 
-class TileReader {
- public:
-  explicit TileReader(const Part& part) : part_(part), size_(size_of(part.record->dtype)) {}
-
-  void read(std::uint64_t offset, std::uint64_t count, std::vector<double>& out) {
-    const std::uint64_t from = (part_.start + offset) * size_;
-    const std::byte* bytes = part_.segment->view(*part_.record, from, count * size_, buffer_);
-    out.resize(count);
-    visit_dtype(part_.record->dtype, [&](auto zero) {
-      using Element = decltype(zero);
-      for (std::uint64_t i = 0; i < count; ++i) {
-        Element element;
-        std::copy_n(bytes + i * sizeof(Element), sizeof(Element),
-                    reinterpret_cast<std::byte*>(&element));
-        out[i] = static_cast<double>(widen(element));
-      }
-    });
-    part_.segment->release(*part_.record, from, count * size_);
-  }
-
- private:
-  Part part_;
-  std::uint64_t size_;
-  ReadBuffer buffer_;
-};
-
 }  // namespace
+
+template <class Out>
+void ElementReader::read_as(std::uint64_t offset, std::uint64_t count, std::vector<Out>& out) {
+  const std::uint64_t size = size_of(part_.record->dtype);
+  const std::uint64_t from = (part_.start + offset) * size;
+  const std::byte* bytes = part_.segment->view(*part_.record, from, count * size, buffer_);
+  out.resize(count);
+  visit_dtype(part_.record->dtype, [&](auto zero) {
+    using Element = decltype(zero);
+    for (std::uint64_t i = 0; i < count; ++i) {
+      Element element;
+      std::copy_n(bytes + i * sizeof(Element), sizeof(Element),
+                  reinterpret_cast<std::byte*>(&element));
+      if constexpr (std::is_integral_v<Element>) {
+        out[i] = static_cast<Out>(element);
+      } else {
+        out[i] = static_cast<Out>(widen(element));
+      }
+    }
+  });
+  part_.segment->release(*part_.record, from, count * size);
+}
+
+void ElementReader::read(std::uint64_t offset, std::uint64_t count, std::vector<double>& out) {
+  read_as(offset, count, out);
+}
+
+void ElementReader::read(std::uint64_t offset, std::uint64_t count,
+                         std::vector<std::int64_t>& out) {
+  read_as(offset, count, out);
+}
 
 std::optional<Part> whole(const SegmentReader& segment, const Record* record) {
   if (record == nullptr || !has_bytes(segment, *record)) return std::nullopt;
@@ -93,7 +99,7 @@ std::optional<std::vector<Part>> aligned(const SegmentReader& segment,
 
 void for_each_tile(const std::vector<Part>& parts,
                    const std::function<void(const Tile&, std::uint64_t)>& visit) {
-  std::vector<TileReader> readers;
+  std::vector<ElementReader> readers;
   readers.reserve(parts.size());
   for (const Part& part : parts) readers.emplace_back(part);
   Tile tile(parts.size());

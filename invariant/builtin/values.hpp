@@ -27,6 +27,23 @@ struct Part {
 [[nodiscard]] std::optional<std::vector<Part>> aligned(const SegmentReader& segment,
                                                        const std::vector<const Record*>& records);
 
+// Reads elements of a part, mostly in order; what was read once is let go.
+class ElementReader {
+ public:
+  explicit ElementReader(const Part& part) : part_(part) {}
+  // Exact, but for int64 beyond 2^53.
+  void read(std::uint64_t offset, std::uint64_t count, std::vector<double>& out);
+  // Of integers and booleans.
+  void read(std::uint64_t offset, std::uint64_t count, std::vector<std::int64_t>& out);
+
+ private:
+  template <class Out>
+  void read_as(std::uint64_t offset, std::uint64_t count, std::vector<Out>& out);
+
+  Part part_;
+  ReadBuffer buffer_;
+};
+
 using Tile = std::vector<std::vector<double>>;  // one list a part
 // Calls `visit` with tiles of at most 65,536 elements of all parts, which have equal counts, and
 // the number of the first element.

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// What goes into a collective is new each time: an input that is bit for bit that of the
+// micro-batch or the iteration before, where those of its neighbours have changed, is a buffer
+// that nobody filled. Gathered parameters stay the same from one micro-batch to the next, and where
+// nothing is trained from one iteration to the next; so gathers and copies are compared among
+// layers of one kind and within an iteration only.
+#include <algorithm>
+
+#include "invariant/builtin/checks.hpp"
+#include "invariant/builtin/collective/log.hpp"
+#include "invariant/builtin/collective/places.hpp"
+#include "invariant/builtin/evidence.hpp"
+#include "libttrace/proof.hpp"
+
+namespace ttrace::builtin {
+namespace {
+
+struct Seen {
+  Hash128 hash;
+  std::int64_t iteration = -1;
+  std::int32_t microbatch = -1;
+};
+
+bool moves_results(const Collective& row) { return reduces(row) || row.function == "send"; }
+
+// Places that go from the one time to the other together, and are of one kind.
+struct Kind {
+  Seen before;
+  std::string function, group, pattern;
+  std::int64_t iteration = -1;
+  std::int32_t microbatch = -1;
+  friend bool operator<(const Kind& left, const Kind& right) {
+    return left.order() < right.order();
+  }
+
+ private:
+  [[nodiscard]] std::tuple<std::int64_t, std::int32_t, std::int64_t, std::int32_t,
+                           const std::string&, const std::string&, const std::string&>
+  order() const {
+    return {before.iteration, before.microbatch, iteration, microbatch, function, group, pattern};
+  }
+};
+
+struct Changes {
+  std::vector<const PlacedCall*> same;
+  std::size_t changed = 0;
+};
+
+std::set<Hash128> parameters_in(const SegmentReader& segment) {
+  std::set<Hash128> hashes;
+  for (const Record& record : segment.records()) {
+    const Phase phase = record.key.phase;
+    if (phase == Phase::param || phase == Phase::step) hashes.insert(record.hash);
+  }
+  return hashes;
+}
+
+class Fresh final : public Check {
+ public:
+  void look_at(const Evidence& evidence, std::int64_t iteration, Outcome& outcome) override {
+    const CollectiveLog& log = evidence.collectives();
+    if (log.empty()) {
+      ++outcome.unchecked[kNoCollectives];
+      return;
+    }
+    for (const auto& [rank, where] : evidence.places()) {
+      const SegmentReader* segment = evidence.trace().segment(rank, iteration);
+      if (segment != nullptr) look_at_rank(evidence, rank, iteration, *segment, outcome);
+    }
+  }
+
+  void finish(const Evidence& evidence, Outcome& outcome) override {
+    if (outcome.total_compared() > 0 || evidence.collectives().empty()) return;
+    ++outcome.unchecked["no place made a collective twice with neighbours to compare it with"];
+  }
+
+ private:
+  void look_at_rank(const Evidence& evidence, std::int32_t rank, std::int64_t iteration,
+                    const SegmentReader& segment, Outcome& outcome) {
+    const std::vector<PlacedCall> calls = placed_calls(evidence.collectives(), rank, iteration);
+    std::map<Kind, Changes> kinds;
+    for (const PlacedCall& placed : calls) {
+      const Record* input = placed.call.input();
+      const Collective& row = *placed.call.row;
+      if (!tells(input) || row.size < 2) continue;
+      const auto before = last_.find(placed.place);
+      const Seen now{input->hash, iteration, row.microbatch};
+      if (before == last_.end()) {
+        last_.emplace(placed.place, now);
+        continue;
+      }
+      const Seen then = std::exchange(before->second, now);
+      if (!moves_results(row) && then.iteration != iteration) continue;
+      Kind kind{then, row.function, row.group, "", iteration, row.microbatch};
+      if (!moves_results(row)) kind.pattern = pattern_of(row.module);
+      Changes& changes = kinds[kind];
+      if (then.hash == now.hash) {
+        changes.same.push_back(&placed);
+      } else {
+        ++changes.changed;
+      }
+    }
+    report(evidence, kinds, segment, outcome);
+  }
+
+  static void report(const Evidence& evidence, const std::map<Kind, Changes>& kinds,
+                     const SegmentReader& segment, Outcome& outcome) {
+    std::set<Hash128> parameters;
+    for (const auto& [kind, changes] : kinds) {
+      if (changes.changed < 2) continue;
+      outcome.compared["inputs with those before"] += changes.changed + changes.same.size();
+      if (changes.same.empty() || changes.same.size() * 2 > changes.changed) continue;
+      if (parameters.empty()) parameters = parameters_in(segment);
+      for (const PlacedCall* placed : changes.same) {
+        if (parameters.count(placed->call.input()->hash) != 0) continue;
+        outcome.report(describe(evidence, *placed, kind, changes.changed));
+      }
+    }
+  }
+
+  static Violation describe(const Evidence& evidence, const PlacedCall& placed, const Kind& kind,
+                            std::size_t changed) {
+    const Collective& row = *placed.call.row;
+    Violation violation;
+    violation.certainty = Certainty::likely;
+    violation.iteration = kind.iteration;
+    violation.microbatch = kind.microbatch;
+    violation.ranks = {placed.place.rank};
+    violation.module = row.module;
+    violation.key = to_string(placed.call.input()->key);
+    const std::string before = kind.before.iteration == kind.iteration
+                                   ? "micro-batch " + std::to_string(kind.before.microbatch)
+                                   : "iteration " + std::to_string(kind.before.iteration);
+    violation.what = row.function + ", call " + std::to_string(row.sequence) + " of group " +
+                     row.group + (row.module.empty() ? "" : " in " + row.module) + ": " +
+                     ranks_text({placed.place.rank}) + " puts in the same bits as in " + before +
+                     ", while " + counted(changed, "other input") + " of such calls changed";
+    violation.advice = "is the buffer filled before each call, and the copy into it waited for?";
+    violation.evidence = {{"module", evidence.described(row.module)}};
+    return violation;
+  }
+
+  std::map<CallPlace, Seen> last_;
+};
+
+}  // namespace
+
+std::unique_ptr<Check> make_fresh() { return std::make_unique<Fresh>(); }
+
+}  // namespace ttrace::builtin

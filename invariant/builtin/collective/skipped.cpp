@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layers of one kind make the same collectives over the same axes, and a layer makes the same ones
+// in each micro-batch. One that does otherwise has lost one, or uses another group. The first and
+// the last of them often differ for good reasons (what comes before or after, the last micro-batch
+// that reduces gradients), so they are shown and no violation.
+#include <algorithm>
+
+#include "invariant/builtin/checks.hpp"
+#include "invariant/builtin/collective/log.hpp"
+#include "invariant/builtin/collective/mesh_fit.hpp"
+#include "invariant/builtin/collective/places.hpp"
+#include "invariant/builtin/evidence.hpp"
+#include "libttrace/proof.hpp"
+
+namespace ttrace::builtin {
+namespace {
+
+// "all_reduce (sum) along tp": what a module calls, each kind once, so that a forward pass that is
+// made twice counts like one.
+using Kinds = std::set<std::string>;
+
+struct Use {
+  std::int32_t rank = -1;
+  std::int32_t microbatch = -1;
+  std::string module;
+  Kinds kinds;
+};
+
+struct Majority {
+  const Kinds* kinds = nullptr;
+  std::size_t count = 0, all = 0;
+  [[nodiscard]] bool clear(std::size_t least) const {
+    return kinds != nullptr && count >= least && (all - count) * 3 <= count;
+  }
+};
+
+Majority majority_of(const std::vector<const Use*>& uses) {
+  std::map<Kinds, std::size_t> counts;
+  for (const Use* use : uses) ++counts[use->kinds];
+  Majority majority;
+  majority.all = uses.size();
+  for (const auto& [kinds, count] : counts) {
+    if (count > majority.count) majority = {&kinds, count, uses.size()};
+  }
+  if (majority.kinds != nullptr) {  // of a use, which stays
+    for (const Use* use : uses) {
+      if (use->kinds == *majority.kinds) {
+        majority.kinds = &use->kinds;
+        break;
+      }
+    }
+  }
+  return majority;
+}
+
+std::string list_of(const Kinds& kinds) {
+  std::string text;
+  for (const std::string& kind : kinds) text += (text.empty() ? "" : ", ") + kind;
+  return text.empty() ? "none" : text;
+}
+
+class Skipped final : public Check {
+ public:
+  void look_at(const Evidence& evidence, std::int64_t iteration, Outcome& outcome) override {
+    if (evidence.collectives().empty()) {
+      ++outcome.unchecked[kNoCollectives];
+      return;
+    }
+    const std::vector<Use> uses = uses_in(evidence, iteration);
+    told_.clear();
+    compare_microbatches(uses, iteration, outcome);
+    compare_layers(evidence, uses, iteration, outcome);
+  }
+
+  void finish(const Evidence& evidence, Outcome& outcome) override {
+    if (outcome.total_compared() > 0 || evidence.collectives().empty()) return;
+    ++outcome.unchecked["too few layers or micro-batches of one kind to compare"];
+  }
+
+ private:
+  // What each module that was at work called in each micro-batch.
+  std::vector<Use> uses_in(const Evidence& evidence, std::int64_t iteration) {
+    std::vector<Use> uses;
+    for (const auto& [rank, where] : evidence.places()) {
+      const SegmentReader* segment = evidence.trace().segment(rank, iteration);
+      if (segment == nullptr || !segment->info().complete) continue;
+      std::map<std::pair<std::int32_t, std::string>, Kinds> kinds;
+      for (const Record& record : segment->records()) {
+        const Phase phase = record.key.phase;
+        if (phase != Phase::forward && phase != Phase::backward) continue;
+        if (record.key.module != kRootModule) kinds[{record.key.microbatch, record.key.module}];
+      }
+      for (const PlacedCall& placed : placed_calls(evidence.collectives(), rank, iteration)) {
+        const Collective& row = *placed.call.row;
+        const auto use = kinds.find({row.microbatch, row.module});
+        if (use == kinds.end() || is_send_or_receive(row)) continue;
+        use->second.insert(kind_of(evidence, placed.call));
+      }
+      for (auto& [place, called] : kinds) {
+        uses.push_back({rank, place.first, place.second, std::move(called)});
+      }
+    }
+    return uses;
+  }
+
+  std::string kind_of(const Evidence& evidence, const Call& call) {
+    const Group* group = evidence.collectives().group_of(call);
+    auto [name, fresh] = group_names_.try_emplace(group);
+    if (fresh && group != nullptr) {
+      const MeshFit fit = fit_of(evidence, *group);
+      const bool known = fit.fit == Fit::whole || fit.fit == Fit::part;
+      // Groups of other ranks have other names: only their sizes compare.
+      name->second = known && !fit.axes.empty() ? "along " + axes_text(fit.axes)
+                                                : "of " + std::to_string(group->size) + " ranks";
+    }
+    const std::string& reduction = call.row->reduction;
+    return call.row->function + (reduction.empty() ? "" : " (" + reduction + ")") + " " +
+           name->second;
+  }
+
+  void compare_microbatches(const std::vector<Use>& uses, std::int64_t iteration,
+                            Outcome& outcome) {
+    std::map<std::pair<std::int32_t, std::string>, std::vector<const Use*>> by_module;
+    for (const Use& use : uses) {
+      if (use.microbatch >= 0) by_module[{use.rank, use.module}].push_back(&use);
+    }
+    for (auto& [place, same] : by_module) {
+      const Majority majority = majority_of(same);
+      if (!majority.clear(3) || majority.kinds->empty()) continue;
+      outcome.compared["modules in each micro-batch"] += same.size();
+      const auto [first, last] = std::minmax_element(
+          same.begin(), same.end(),
+          [](const Use* left, const Use* right) { return left->microbatch < right->microbatch; });
+      for (const Use* use : same) {
+        if (use->kinds == *majority.kinds) continue;
+        const bool end = use == *first || use == *last;
+        report(*use, majority, "micro-batches of this module", end, iteration, outcome);
+      }
+    }
+  }
+
+  void compare_layers(const Evidence& evidence, const std::vector<Use>& uses,
+                      std::int64_t iteration, Outcome& outcome) {
+    std::map<std::pair<std::string, std::string>, std::vector<const Use*>> families;
+    for (const Use& use : uses) {
+      const std::string pattern = pattern_of(use.module);
+      if (pattern != use.module) families[{pattern, class_of(evidence, use)}].push_back(&use);
+    }
+    for (auto& [family, members] : families) {
+      std::set<std::vector<std::uint64_t>> layers, agreeing;
+      const Majority majority = majority_of(members);
+      if (majority.kinds == nullptr || majority.kinds->empty()) continue;
+      for (const Use* use : members) {
+        layers.insert(numbers_in(use->module));
+        if (use->kinds == *majority.kinds) agreeing.insert(numbers_in(use->module));
+      }
+      if (!majority.clear(3) || agreeing.size() < 3) continue;
+      outcome.compared["modules in each layer"] += members.size();
+      for (const Use* use : members) {
+        if (use->kinds == *majority.kinds) continue;
+        const std::vector<std::uint64_t> numbers = numbers_in(use->module);
+        const bool end = numbers == *layers.begin() || numbers == *layers.rbegin();
+        report(*use, majority, "such modules of all layers", end, iteration, outcome);
+      }
+    }
+  }
+
+  static std::string class_of(const Evidence& evidence, const Use& use) {
+    const RankInfo* info = evidence.rank(use.rank);
+    const auto found = info->modules.find(use.module);
+    return found == info->modules.end() ? "" : found->second.class_name;
+  }
+
+  // Once for each module.
+  void report(const Use& use, const Majority& majority, const std::string& peers, bool end,
+              std::int64_t iteration, Outcome& outcome) {
+    if (!told_.insert(use.module).second) return;
+    Violation violation;
+    violation.certainty = end ? Certainty::possible : Certainty::likely;
+    violation.iteration = iteration;
+    violation.microbatch = use.microbatch;
+    violation.ranks = {use.rank};
+    violation.module = use.module;
+    violation.what = use.module + " on " + ranks_text({use.rank}) +
+                     (use.microbatch < 0 ? "" : " in micro-batch " + std::to_string(use.microbatch)) +
+                     " calls " + list_of(use.kinds) + ", where " + std::to_string(majority.count) +
+                     " of " + std::to_string(majority.all) + " " + peers + " call " +
+                     list_of(*majority.kinds);
+    violation.advice = "is a collective missing here, or made over another group?";
+    outcome.report(std::move(violation));
+  }
+
+  std::map<const Group*, std::string> group_names_;
+  std::set<std::string> told_;
+};
+
+}  // namespace
+
+std::unique_ptr<Check> make_skipped() { return std::make_unique<Skipped>(); }
+
+}  // namespace ttrace::builtin
