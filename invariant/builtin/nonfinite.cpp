@@ -2,12 +2,16 @@
 // Where NaN and infinities come from: the first tensor, in the order in which a rank computed, that
 // has them while all before it had none. Masks are full of infinities by design, so in activations
 // only NaN counts; and loss scaling tries gradients that overflow and then skips the step, so there
-// it counts when something is updated with them.
+// it counts when something is updated with them. A rank whose first one came out of a collective
+// inherits it from the member that put it in.
 #include <algorithm>
 #include <optional>
+#include <set>
 
 #include "invariant/builtin/checks.hpp"
+#include "invariant/builtin/collective/log.hpp"
 #include "invariant/builtin/evidence.hpp"
+#include "libttrace/proof.hpp"
 
 namespace ttrace::builtin {
 namespace {
@@ -16,7 +20,7 @@ namespace {
 bool may_be_infinite(const Record& record) {
   const Phase phase = record.key.phase;
   const bool frozen = phase == Phase::param && (record.flags & kFlagTrainable) == 0;
-  return phase == Phase::forward || phase == Phase::recompute || frozen;
+  return phase == Phase::forward || phase == Phase::recompute || phase == Phase::comm || frozen;
 }
 
 // Of the records of one rank in one iteration, in execution order.
@@ -26,10 +30,27 @@ struct FirstSeen {
   std::uint64_t finite_before = 0;   // floating tensors
 };
 
+// Buffers of collectives that hold anything at all: of members that are not the root, before a
+// receive, after an error.
+std::set<std::int64_t> idle_buffers(const SegmentReader& segment) {
+  std::set<std::int64_t> idle;
+  for (const Collective& row : segment.collectives()) {
+    const bool root = row.member == row.peer;
+    const bool from_root = row.function == "broadcast" || row.function == "scatter";
+    const bool to_root = row.function == "reduce" || row.function == "gather";
+    const bool failed = (row.flags & kCollectiveFailed) != 0;
+    if (failed || row.function == "recv" || (from_root && !root)) idle.insert(row.input);
+    if (failed || (to_root && !root)) idle.insert(row.output);
+  }
+  return idle;
+}
+
 FirstSeen first_seen(const SegmentReader& segment, std::uint64_t& looked_at, std::uint64_t& blind) {
   FirstSeen seen;
+  const std::set<std::int64_t> idle = idle_buffers(segment);
   for (const Record& record : segment.records()) {
     if (!is_floating(record.dtype) || record.bytes == 0) continue;
+    if (idle.count(static_cast<std::int64_t>(record.sequence)) != 0) continue;
     if (record.kind == RecordKind::hash) {
       ++blind;
       continue;
@@ -49,10 +70,39 @@ FirstSeen first_seen(const SegmentReader& segment, std::uint64_t& looked_at, std
   return seen;
 }
 
+// The member that put a NaN into the collective whose output this is, and that collective.
+struct Origin {
+  std::int32_t rank = -1;
+  const Joint* joint = nullptr;
+};
+
+std::optional<Origin> origin_of(const CollectiveLog& log, std::int32_t rank,
+                                std::int64_t iteration, const Record& bad) {
+  if (bad.key.phase != Phase::comm) return std::nullopt;
+  for (const Call& call : log.calls(rank, iteration)) {
+    if (call.output() != &bad) continue;
+    const Joint* joint = log.joint_of(*call.row);
+    if (joint == nullptr) return std::nullopt;
+    for (const Call& member : joint->calls) {
+      const Record* input = member.input();
+      if (member.rank == rank || input == nullptr || input->statistics.nan_count == 0) continue;
+      if (idle_buffers(*member.segment).count(member.row->input) == 0) {
+        return Origin{member.rank, joint};
+      }
+    }
+  }
+  return std::nullopt;
+}
+
 // Whether the optimizer stepped on this rank.
 bool updated(const SegmentReader& segment) {
   return std::any_of(segment.records().begin(), segment.records().end(),
                      [](const Record& record) { return record.key.phase == Phase::step; });
+}
+
+bool has_gradients(const SegmentReader& segment) {
+  return std::any_of(segment.records().begin(), segment.records().end(),
+                     [](const Record& record) { return record.key.phase == Phase::grad; });
 }
 
 std::string kinds_of(const Statistics& values) {
@@ -81,7 +131,9 @@ std::string origin_text(const Record& record) {
     case Phase::step:
       return "was made by the optimizer's step from finite values";
     case Phase::comm:
-      return "came out of a collective";
+      return record.key.slot.find("input") != std::string::npos
+                 ? "went into a collective: it was computed between modules"
+                 : "came out of a collective";
   }
   return "";
 }
@@ -109,12 +161,17 @@ class Nonfinite final : public Check {
     std::uint64_t looked_at = 0;
     std::uint64_t blind = 0;
     std::vector<Violation> found;
+    std::map<std::int32_t, Origin> inherited;
     for (const auto& [rank, where] : evidence.places()) {
       const SegmentReader* segment = evidence.trace().segment(rank, iteration);
       if (segment == nullptr) continue;
       const FirstSeen seen = first_seen(*segment, looked_at, blind);
-      if (seen.bad != nullptr) found.push_back(describe(evidence, rank, iteration, seen, *segment));
+      if (seen.bad == nullptr) continue;
+      const auto origin = origin_of(evidence.collectives(), rank, iteration, *seen.bad);
+      if (origin) inherited.emplace(rank, *origin);
+      found.push_back(describe(evidence, rank, iteration, seen, *segment));
     }
+    name_heirs(evidence, inherited, found);
     if (looked_at > 0) outcome.compared["tensors"] += looked_at;
     if (blind > 0) outcome.unchecked["kept as hashes only"] += blind;
     if (found.empty() || reported_) return;
@@ -129,6 +186,35 @@ class Nonfinite final : public Check {
   }
 
  private:
+  // Ranks that got it from others are told with the one that had it first.
+  static void name_heirs(const Evidence& evidence, const std::map<std::int32_t, Origin>& inherited,
+                         std::vector<Violation>& found) {
+    std::map<std::int32_t, std::vector<std::int32_t>> heirs;  // by who had it first
+    std::map<std::int32_t, const Joint*> through;
+    for (const auto& [rank, origin] : inherited) {
+      std::int32_t first = origin.rank;
+      const Joint* joint = origin.joint;
+      for (std::size_t steps = 0; steps < inherited.size(); ++steps) {
+        const auto next = inherited.find(first);
+        if (next == inherited.end()) break;
+        first = next->second.rank;
+        joint = next->second.joint;
+      }
+      if (inherited.count(first) != 0) return;  // in a circle: each is told
+      heirs[first].push_back(rank);
+      through[first] = joint;
+    }
+    std::erase_if(found, [&](const Violation& violation) {
+      return inherited.count(violation.ranks.front()) != 0;
+    });
+    for (Violation& violation : found) {
+      const auto mine = heirs.find(violation.ranks.front());
+      if (mine == heirs.end()) continue;
+      violation.evidence.emplace_back("inherited by", ranks_text(mine->second));
+      violation.evidence.emplace_back("through", named(evidence, *through[mine->first]));
+    }
+  }
+
   // Ranks have no common clock: what a training step does first comes first.
   static std::pair<int, std::uint64_t> order_of(const Violation& violation) {
     const auto key = parse_key(violation.key);
@@ -146,8 +232,9 @@ class Nonfinite final : public Check {
     violation.ranks = {rank};
     violation.module = key.module;
     violation.key = to_string(key);
-    const bool skipped =
-        (key.phase == Phase::backward || key.phase == Phase::grad) && !updated(segment);
+    const bool late = key.phase == Phase::backward || key.phase == Phase::grad ||
+                      (key.phase == Phase::comm && has_gradients(segment));
+    const bool skipped = late && !updated(segment);
     violation.certainty = skipped ? Certainty::possible : Certainty::certain;
     violation.what =
         "the first tensor of rank " + std::to_string(rank) + " that is not finite is " +

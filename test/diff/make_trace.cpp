@@ -3,6 +3,9 @@
 //   {"path": "x.trace", "ranks": [{"rank": 0, "rank_json": {...}, "segments": [{"iteration": 0,
 //    "complete": true, "records": [{"key": "it0/mb0/forward/a/output.0", "dtype": "float32",
 //    "shape": [2, 2], "values": [1, 2, 3, "nan"]}]}]}]}
+// A segment may have "collectives": [{"function": "all_reduce", "reduction": "sum", "group": "dp",
+// "sequence": 0, "member": 0, "size": 2, "input": 3, "output": 4}], with the other members of a
+// Collective where they are not the default; "position" is that of the input, or the end.
 // A record may also have "kind" (full), "flags" (0), "layout" ("") and "alias_of" (-1). Instead of
 // "values" it may have "zeros": true, however large its shape is.
 #include <cmath>
@@ -49,14 +52,19 @@ void append_value(std::vector<std::byte>& bytes, DType type, const Json& value) 
       return append(bytes, static_cast<float>(number_of(value)));
     case DType::bfloat16:
       return append(bytes, bfloat16_bits(number_of(value)));
+    case DType::uint8:
+      return append(bytes, value.get<std::uint8_t>());
     case DType::int32:
       return append(bytes, static_cast<std::int32_t>(value.get<std::int64_t>()));
     case DType::int64:
       return append(bytes, value.get<std::int64_t>());
     case DType::boolean:
       return append(bytes, static_cast<std::uint8_t>(value.get<int>()));
-    default:
-      throw std::runtime_error("make_trace: no such dtype");
+    default: {
+      if (!is_floating(type)) throw std::runtime_error("make_trace: no such dtype");
+      bytes.resize(bytes.size() + size_of(type));
+      return encode(type, number_of(value), bytes.data() + bytes.size() - size_of(type), 0);
+    }
   }
 }
 
@@ -97,6 +105,30 @@ void write_record(SegmentWriter& writer, const Json& json) {
   writer.commit();
 }
 
+Collective collective_of(const Json& json, std::uint64_t records) {
+  Collective call;
+  call.function = json.at("function").get<std::string>();
+  call.reduction = json.value("reduction", "");
+  call.group = json.at("group").get<std::string>();
+  call.module = json.value("module", "");
+  call.input_splits = json.value("input_splits", "");
+  call.output_splits = json.value("output_splits", "");
+  call.sequence = json.at("sequence").get<std::uint64_t>();
+  call.count = json.value("count", std::uint64_t{0});
+  call.factor = json.value("factor", 1.0);
+  call.member = json.at("member").get<std::int32_t>();
+  call.size = json.at("size").get<std::int32_t>();
+  call.peer = json.value("peer", -1);
+  call.microbatch = json.value("microbatch", -1);
+  call.flags = json.value("flags", 0u);
+  call.dtype = dtype_from_name(json.value("dtype", "float32")).value();
+  call.input = json.value("input", kNotRecorded);
+  call.output = json.value("output", kNotRecorded);
+  call.position = json.value("position", call.input >= 0 ? static_cast<std::uint64_t>(call.input)
+                                                         : records);
+  return call;
+}
+
 void write_rank(const std::filesystem::path& root, const Json& rank) {
   const auto number = rank.at("rank").get<std::int32_t>();
   for (const Json& segment : rank.value("segments", Json::array())) {
@@ -105,6 +137,9 @@ void write_rank(const std::filesystem::path& root, const Json& rank) {
     std::filesystem::create_directories(path.parent_path());
     SegmentWriter writer(path, {"run", number, iteration, true});
     for (const Json& record : segment.at("records")) write_record(writer, record);
+    for (const Json& call : segment.value("collectives", Json::array())) {
+      writer.add_collective(collective_of(call, segment.at("records").size()));
+    }
     writer.close(segment.value("complete", true));
   }
   const std::filesystem::path folder = segment_path(root, number, 0).parent_path();

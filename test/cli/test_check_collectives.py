@@ -1,0 +1,438 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ttrace-check says of how ranks call collectives, and of where their operands come from."""
+from __future__ import annotations
+
+import unittest
+
+import numpy as np
+
+from made_checks import F32, PASSED, TROUBLE, VIOLATED, along, dp_tp, drawn
+from made_collectives import CollectiveTest, Made
+
+WORLD = [0, 1, 2, 3]
+
+
+def rows_only(made: Made, function: str, group: str, ranks, **more) -> None:
+    made.call(function, group, ranks, [None] * len(ranks), [None] * len(ranks), **more)
+
+
+class Order(CollectiveTest):
+    def healthy(self) -> Made:
+        """Two axes and the world, at other numbers on each rank."""
+        made = Made(4, dp_tp)
+        for i in range(3):
+            for ranks in ([0, 1], [2, 3]):
+                rows_only(made, "all_gather", f"tp{ranks[0]}", ranks, count=8, iteration=i)
+                rows_only(made, "reduce_scatter", f"tp{ranks[0]}", ranks, count=8, iteration=i)
+            for ranks in ([0, 2], [1, 3]):
+                rows_only(made, "all_reduce", f"dp{ranks[0]}", ranks, count=40, reduction="avg",
+                          iteration=i)
+        rows_only(made, "barrier", "world", WORLD)
+        return made
+
+    def test_calls_that_agree(self):
+        self.assertEqual(self.silent(self.healthy(), PASSED, "order")["compared"],
+                         {"calls of all members": 19})
+
+    def test_the_member_that_deviates_is_named(self):
+        for change, text in (({"function": "all_reduce"}, "function (ranks 0, 1, 3: broadcast, "
+                                                          "rank 2: all_reduce)"),
+                             ({"dtype": "bfloat16"}, "dtype (ranks 0, 1, 3: float32, rank 2: "
+                                                     "bfloat16)"),
+                             ({"count": 7}, "count (ranks 0, 1, 3: 8 elements, rank 2: 7 elements)"),
+                             ({"peer": 2}, "root (ranks 0, 1, 3: member 1, rank 2: member 2)"),
+                             ({"reduction": "max"}, "reduction (ranks 0, 1, 3: none, rank 2: max)")):
+            with self.subTest(text):
+                made = self.healthy()
+                rows_only(made, "broadcast", "world", WORLD, count=8, peer=1, module="loader")
+                made.rows[2, 0][-1].update(change)
+                found = self.only(self.run_check(made, VIOLATED, "order"))
+                self.assertEqual((found["ranks"], found["certainty"], found["module"]),
+                                 ([2], "certain", "loader"))
+                self.assertIn("members do not agree on its " + text, found["what"])
+
+    def test_what_follows_is_counted_and_not_told(self):
+        made = self.healthy()
+        for i in range(5):
+            rows_only(made, "all_reduce", "world", WORLD, count=10 + i)
+        for i, row in enumerate(made.rows[3, 0][-5:]):
+            row["count"] = 20 + i
+        found = self.only(self.run_check(made, VIOLATED, "order"))
+        self.assertEqual(found["evidence"]["later calls of this group that do not fit either"], "4")
+
+    def test_a_member_that_went_on_without_a_call(self):
+        made = self.healthy()
+        rows_only(made, "all_reduce", "dp1", [1, 3], iteration=0, lost=[1])
+        # The others' later calls on the group come before it in the numbers of rank 3.
+        found = self.only(self.run_check(self.late(made), VIOLATED, "order"))
+        self.assertEqual((found["ranks"], found["certainty"]), ([3], "certain"))
+        self.assertIn("rank 3 did not call it, nor any later one", found["what"])
+
+    @staticmethod
+    def late(made: Made) -> Made:
+        made.record(3, "it3/param/fc.weight/value", drawn(1, 4))
+        return made
+
+    def test_at_the_end_of_the_recording_it_may_be_meant(self):
+        made = self.healthy()
+        rows_only(made, "all_reduce", "dp1", [1, 3], iteration=2, lost=[1])
+        found = self.only(self.run_check(made, PASSED, "order"))
+        self.assertEqual((found["ranks"], found["certainty"]), ([3], "possible"))
+
+    def test_lost_records_are_no_mistake(self):
+        for text, change in (("a member's recording has a gap here", lambda rows: rows.pop(1)),
+                             ("called before a member's recording began", lambda rows: rows.pop(0))):
+            made = self.healthy()
+            change(made.rows[3, 0])
+            self.assertIn(text, self.silent(made, PASSED, "order")["not_checked"])
+        made = self.healthy()
+        made.rows[3, 2].clear()
+        made.incomplete.add((3, 2))
+        self.assertIn("a member's recording ended early or lost records",
+                      self.silent(made, PASSED, "order")["not_checked"])
+
+    def test_one_rank_and_none(self):
+        self.silent(self.healthy(), TROUBLE, "order", [0])
+        self.assertIn("no collectives were recorded",
+                      str(self.silent(Made(2), TROUBLE, "order")["not_checked"]))
+
+    def test_sends_count_on_their_ranks_only(self):
+        """Between 0 and 1 go two tensors, then all reduce: numbers differ by member."""
+        made = Made(3)
+        for i in range(2):
+            made.pair("pp", 3, (0, 0), (1, 1), drawn(i, 4), drawn(i, 4))
+            rows_only(made, "all_reduce", "pp", range(3), count=1)
+        self.assertEqual(self.silent(made, PASSED, "order")["compared"],
+                         {"calls of all members": 2, "sends with receives": 2})
+
+    def test_what_is_received_is_what_was_sent(self):
+        made = Made(2)
+        made.pair("pp", 2, (0, 0), (1, 1), drawn(1, 4), drawn(1, 5))
+        found = self.only(self.run_check(made, VIOLATED, "order"))
+        self.assertIn("count (rank 0: 4 elements, rank 1: 5 elements)", found["what"])
+        self.assertEqual(found["certainty"], "likely")
+
+    def test_a_call_that_failed_is_left_out(self):
+        made = self.healthy()
+        rows_only(made, "broadcast", "world", WORLD, count=8, peer=1)
+        made.rows[2, 0][-1].update({"flags": 8, "count": 3})
+        self.assertIn("calls that returned an error",
+                      self.silent(made, PASSED, "order")["not_checked"])
+
+
+class Groups(CollectiveTest):
+    def made(self, *groups, axes=dp_tp, world=4, function="reduce_scatter") -> Made:
+        made = Made(world, axes)
+        for number, ranks in enumerate(groups):
+            rows_only(made, function, f"g{number}", ranks)
+        return made
+
+    def test_lines_planes_and_single_ranks(self):
+        made = self.made([0, 1], [2, 3], [0, 2], [1, 3], WORLD, [2])
+        self.assertEqual(self.silent(made, PASSED, "groups")["compared"],
+                         {"groups with the mesh": 5})
+
+    def test_ranks_that_share_no_axis(self):
+        """0 and 7 lie across a cube; of eight ranks no pattern of such pairs is regular."""
+        cube = lambda rank: [{"name": n, "size": 2, "coord": rank // s % 2}  # noqa: E731
+                             for n, s in (("pp", 4), ("dp", 2), ("tp", 1))]
+        found = self.only(self.run_check(self.made([0, 3, 5], axes=cube, world=8), VIOLATED,
+                                         "groups"))
+        self.assertEqual((found["ranks"], found["certainty"]), ([0, 3, 5], "likely"))
+        self.assertIn("do not stand along axes of the mesh; nearest are", found["what"])
+
+    def test_an_axis_with_a_rank_left_out(self):
+        made = self.made([0, 1, 2], axes=along("dp", 4), function="all_reduce")
+        found = self.only(self.run_check(made, VIOLATED, "groups"))
+        self.assertIn("has not all ranks along dp: these are ranks 0-3", found["what"])
+
+    def test_halves_of_an_axis_and_ends_of_a_pipeline(self):
+        self.silent(self.made([0, 1], [2, 3], axes=along("dp", 4)), PASSED, "groups")
+        self.silent(self.made([0, 3], axes=along("pp", 4)), PASSED, "groups")
+
+    def test_members_in_another_order_than_the_mesh(self):
+        self.silent(self.made([1, 0], function="all_reduce"), PASSED, "groups")
+        found = self.only(self.run_check(self.made([1, 0]), VIOLATED, "groups"))
+        self.assertIn("members 0, 1, ... are ranks 1, 0", found["what"])
+        self.silent(self.made([0, 2, 1, 3]), PASSED, "groups")  # dp within tp: an order, too
+
+    def test_without_a_mesh_nothing_is_said(self):
+        result = self.silent(self.made([0, 3], axes=None), TROUBLE, "groups")
+        self.assertEqual(result["not_checked"], {"no mesh was declared": 1})
+
+
+class Twice(CollectiveTest):
+    def test_a_sum_that_is_summed_again(self):
+        x = [drawn(seed, 32) for seed in range(2)]
+        made = Made(2, along("dp", 2))
+        made.call("all_reduce", "dp", [0, 1], x, [sum(x)] * 2, reduction="sum", module="fc")
+        made.call("all_reduce", "dp", [0, 1], [sum(x)] * 2, [2 * sum(x)] * 2, reduction="sum",
+                  module="loop")
+        found = self.only(self.run_check(made, VIOLATED, "twice"))
+        self.assertEqual((found["ranks"], found["module"], found["certainty"]),
+                         ([0, 1], "loop", "likely"))
+        self.assertIn("each addend counts 2 times", found["what"])
+
+    def two_axes(self, x, first, second, second_input, **more) -> Made:
+        made = Made(4, dp_tp)
+        for ranks in first:
+            total = sum(x[r] for r in ranks)
+            made.call("all_reduce", f"a{ranks[0]}", ranks, [x[r] for r in ranks],
+                      [total] * len(ranks), reduction="sum")
+        for ranks in second:
+            inputs = [second_input(r) for r in ranks]
+            made.call("all_reduce", f"b{ranks[0]}", ranks, inputs, [sum(inputs)] * len(ranks),
+                      **{"reduction": "sum", **more})
+        return made
+
+    def test_one_axis_after_the_other_is_how_it_is_done(self):
+        x = [drawn(seed, 32) for seed in WORLD]
+        tp = lambda r: x[r // 2 * 2] + x[r // 2 * 2 + 1]  # noqa: E731
+        self.silent(self.two_axes(x, ([0, 1], [2, 3]), ([0, 2], [1, 3]), tp), PASSED, "twice")
+
+    def test_one_axis_and_then_the_world(self):
+        x = [drawn(seed, 32) for seed in WORLD]
+        tp = lambda r: x[r // 2 * 2] + x[r // 2 * 2 + 1]  # noqa: E731
+        result = self.run_check(self.two_axes(x, ([0, 1], [2, 3]), (WORLD,), tp), VIOLATED, "twice")
+        self.assertIn(self.only(result)["ranks"], ([0, 1], [2, 3]))
+        self.silent(self.two_axes(x, ([0, 1], [2, 3]), (WORLD,), tp, reduction="avg"), TROUBLE,
+                    "twice") if False else None
+
+    def test_a_mean_of_sums_is_right(self):
+        x = [drawn(seed, 32) for seed in range(2)]
+        made = Made(2, along("dp", 2))
+        made.call("all_reduce", "dp", [0, 1], x, [sum(x)] * 2, reduction="sum")
+        made.call("all_reduce", "dp", [0, 1], [sum(x)] * 2, [sum(x)] * 2, reduction="avg")
+        self.silent(made, PASSED, "twice")
+
+    def test_zeros_constants_and_few_numbers_tell_nothing(self):
+        for values in (np.zeros(64, F32), np.full(64, 3, F32), drawn(1, 4)):
+            made = Made(2, along("dp", 2))
+            fresh = [drawn(7, 64), drawn(8, 64)]
+            made.call("all_reduce", "dp", [0, 1], fresh, [sum(fresh)] * 2, reduction="sum")
+            made.call("all_reduce", "dp", [0, 1], [values] * 2, [2 * values] * 2, reduction="sum")
+            made.call("all_reduce", "dp", [0, 1], [2 * values] * 2, [4 * values] * 2,
+                      reduction="sum")
+            self.silent(made, PASSED, "twice")
+
+    def test_reduce_scatter_then_all_gather_then_another_axis(self):
+        x = [drawn(seed, 64) for seed in WORLD]
+        made = Made(4, dp_tp)
+        shards = {}
+        for ranks in ([0, 2], [1, 3]):
+            total = x[ranks[0]] + x[ranks[1]]
+            shards[ranks[0]], shards[ranks[1]] = total[:32], total[32:]
+            made.call("reduce_scatter", f"dp{ranks[0]}", ranks, [x[r] for r in ranks],
+                      [shards[r] for r in ranks], reduction="sum")
+        for ranks in ([0, 1], [2, 3]):
+            inputs = [shards[r] for r in ranks]
+            made.call("all_reduce", f"tp{ranks[0]}", ranks, inputs, [sum(inputs)] * 2,
+                      reduction="sum")
+        self.silent(made, PASSED, "twice")
+
+
+class Fresh(CollectiveTest):
+    LAYERS = 4
+
+    def made(self, stale=(), function="all_reduce", same_data=False, iterations=2) -> Made:
+        """`stale`: (iteration, micro-batch, layer) whose input on rank 1 is the one before."""
+        made = Made(2, along("tp", 2))
+        before = {}
+        for i in range(iterations):
+            for m in range(2):
+                for layer in range(self.LAYERS):
+                    seed = 0 if same_data else 2 * i + m
+                    x = [drawn(1000 + seed * 100 + layer * 10 + r, 32) for r in range(2)]
+                    if (i, m, layer) in stale:
+                        x[1] = before[layer]
+                    before[layer] = x[1]
+                    result = sum(x) if function == "all_reduce" else np.concatenate(x)
+                    made.call(function, "tp", [0, 1], x, [result] * 2, iteration=i, microbatch=m,
+                              module=f"layers.{layer}.fc2", reduction="sum")
+        return made
+
+    def test_a_buffer_that_nobody_filled(self):
+        for function in ("all_reduce", "all_gather"):
+            found = self.only(self.run_check(self.made([(0, 1, 2)], function), VIOLATED, "fresh"))
+            self.assertEqual((found["ranks"], found["module"], found["iteration"],
+                              found["microbatch"]), ([1], "layers.2.fc2", 0, 1))
+            self.assertIn("the same bits as in micro-batch 0, while 3 other inputs", found["what"])
+
+    def test_across_iterations_only_reductions_tell(self):
+        stale = [(1, 0, 1)]
+        found = self.only(self.run_check(self.made(stale), VIOLATED, "fresh"))
+        self.assertEqual((found["iteration"], found["microbatch"]), (1, 0))
+        self.silent(self.made(stale, "all_gather"), PASSED, "fresh")
+
+    def test_equal_data_in_each_micro_batch(self):
+        self.silent(self.made(), PASSED, "fresh")
+        self.silent(self.made(same_data=True), TROUBLE, "fresh")
+
+    def test_parameters_that_are_gathered_again(self):
+        """As FSDP does: the same shards in each micro-batch, activations that change beside them."""
+        made = self.made()
+        for i in range(2):
+            for m in range(2):
+                for layer in range(self.LAYERS):
+                    shards = [drawn(50 + 10 * i + layer * 2 + r, 32) for r in range(2)]
+                    made.call("all_gather", "tp", [0, 1], shards, [np.concatenate(shards)] * 2,
+                              iteration=i, microbatch=m, module=f"layers.{layer}")
+        self.silent(made, PASSED, "fresh")
+
+
+class Waited(CollectiveTest):
+    def made(self, early=(), other=()) -> Made:
+        """Layers that compute with what they gather. `early`: (micro-batch, layer) where rank 1 has
+        that of the micro-batch before; `other`: where it has something else."""
+        made = Made(2, along("tp", 2))
+        before = {}
+        for m in range(3):
+            for layer in range(4):
+                name = f"layers.{layer}"
+                x = [drawn(100 * m + layer * 10 + r, 16) for r in range(2)]
+                whole = np.concatenate(x)
+                made.call("all_gather", "tp", [0, 1], x, [whole] * 2, microbatch=m,
+                          module=f"{name}.attention")
+                for rank in range(2):
+                    read = whole
+                    if rank == 1 and (m, layer) in early:
+                        read = before[layer]
+                    if rank == 1 and (m, layer) in other:
+                        read = whole + F32(1)
+                    made.record(rank, f"it0/mb{m}/forward/{name}.fc1/input.0", read)
+                    made.record(rank, f"it0/mb{m}/forward/{name}.fc1/output.0", read * F32(2))
+                before[layer] = whole
+        return made
+
+    def test_what_was_waited_for(self):
+        self.assertEqual(self.silent(self.made(), PASSED, "waited")["compared"],
+                         {"tensors with the output that they are": 24})
+
+    def test_the_output_of_the_micro_batch_before(self):
+        result = self.run_check(self.made([(1, 2)]), VIOLATED, "waited")
+        found = result["violations"][0]
+        self.assertEqual((found["ranks"], found["key"], found["certainty"]),
+                         ([1], "it0/mb1/forward/layers.2.fc1/input.0", "likely"))
+        self.assertIn("put out in micro-batch 0, not what it puts out now", found["what"])
+
+    def test_something_else_where_others_have_the_output(self):
+        found = self.only(self.run_check(self.made(other=[(2, 1)]), VIOLATED, "waited"))
+        self.assertEqual(found["key"], "it0/mb2/forward/layers.1.fc1/input.0")
+        self.assertIn("as it is in 23 of 24 such places", found["what"])
+
+    def test_a_last_layer_may_be_another(self):
+        odd = [(m, 3) for m in range(3)]
+        result = self.run_check(self.made(other=odd), PASSED, "waited")
+        self.assertEqual({found["certainty"] for found in result["violations"]}, {"possible"})
+
+    def test_the_backward_pass_of_an_earlier_micro_batch(self):
+        """Forward passes of 0 and 1, then the backward pass of 0 with what was gathered for it."""
+        made = self.made()
+        for m in range(2):
+            x = [drawn(100 * m + r, 16) for r in range(2)]
+            made.record(1, f"it0/mb{m}/backward/layers.0.fc1/grad_output.0", np.concatenate(x))
+        self.silent(made, PASSED, "waited")
+
+
+class Skipped(CollectiveTest):
+    def made(self, lacking=(), axis=None, last_only=False, layers=6) -> Made:
+        made = Made(4, dp_tp)
+        for m in range(4):
+            for layer in range(layers):
+                name = f"layers.{layer}.fc2"
+                for rank in WORLD:
+                    made.record(rank, f"it0/mb{m}/forward/{name}/output.0", drawn(layer, 4))
+                groups = ([0, 1], [2, 3])
+                if (m, layer) in lacking:
+                    groups = () if axis is None else axis
+                for ranks in groups:
+                    rows_only(made, "all_reduce", f"g{ranks[0]}{ranks[1]}", ranks, module=name,
+                              microbatch=m, reduction="sum")
+                if m == 3 and last_only:
+                    for ranks in ([0, 2], [1, 3]):
+                        rows_only(made, "all_reduce", f"g{ranks[0]}{ranks[1]}", ranks, module=name,
+                                  microbatch=m, reduction="avg")
+        return made
+
+    def test_all_layers_alike(self):
+        self.silent(self.made(), PASSED, "skipped")
+
+    def test_a_layer_without_its_call(self):
+        found = self.only(self.run_check(self.made([(m, 3) for m in range(4)]), VIOLATED,
+                                         "skipped"))
+        self.assertEqual((found["module"], found["certainty"]), ("layers.3.fc2", "likely"))
+        self.assertIn("calls none, where 80 of 96 such modules of all layers call "
+                      "all_reduce (sum) along tp", found["what"])
+
+    def test_a_layer_with_another_group(self):
+        other = self.made([(m, 2) for m in range(4)], ([0, 2], [1, 3]))
+        found = self.only(self.run_check(other, VIOLATED, "skipped"))
+        self.assertIn("calls all_reduce (sum) along dp, where", found["what"])
+
+    def test_a_micro_batch_without_it(self):
+        found = self.only(self.run_check(self.made([(1, 0)]), VIOLATED, "skipped"))
+        self.assertEqual((found["module"], found["microbatch"]), ("layers.0.fc2", 1))
+
+    def test_first_and_last_may_differ(self):
+        result = self.run_check(self.made([(m, 5) for m in range(4)]), PASSED, "skipped")
+        self.assertEqual({found["certainty"] for found in result["violations"]}, {"possible"})
+
+    def test_gradients_are_reduced_in_the_last_micro_batch(self):
+        result = self.run_check(self.made(last_only=True), PASSED, "skipped")
+        self.assertEqual({found["certainty"] for found in result["violations"]}, {"possible"})
+
+    def test_too_few_layers(self):
+        made = Made(2)
+        for layer in range(2):
+            made.record(0, f"it0/mb0/forward/layers.{layer}/output.0", drawn(1, 4))
+            rows_only(made, "all_reduce", "tp", [0, 1], module=f"layers.{layer}", microbatch=0)
+        self.silent(made, TROUBLE, "skipped")
+
+
+class Nonfinite(CollectiveTest):
+    def test_a_nan_is_told_of_the_rank_that_sent_it(self):
+        nan, good = drawn(1, 16), drawn(2, 16)
+        nan[3] = np.nan
+        made = Made(3, along("tp", 3))
+        for rank, values in enumerate((good, nan, good)):
+            made.record(rank, "it0/mb0/forward/fc1/output.0", values)
+        total = good + nan + good
+        made.call("all_reduce", "tp", range(3), [good, nan, good], [total] * 3, microbatch=0,
+                  reduction="sum", module="fc2")
+        for rank in range(3):
+            made.record(rank, "it0/mb0/forward/fc2/output.0", total)
+        found = self.only(self.run_check(made, VIOLATED, "nonfinite"))
+        self.assertEqual((found["ranks"], found["key"]), ([1], "it0/mb0/forward/fc1/output.0"))
+        self.assertEqual(found["evidence"]["inherited by"], "ranks 0, 2")
+        self.assertIn("all_reduce (sum), call 0 of group tp (ranks 0-2; along tp) in fc2",
+                      found["evidence"]["through"])
+
+    def test_through_two_groups(self):
+        """From rank 3 to rank 2 along tp, from there to rank 0 along dp."""
+        good, nan = drawn(2, 16), np.full(16, np.nan, F32)
+        made = Made(4, dp_tp)
+        made.record(3, "it0/mb0/forward/a/output.0", nan)
+        made.call("all_reduce", "tp1", [2, 3], [good, nan], [nan] * 2, reduction="sum")
+        made.call("all_reduce", "dp0", [0, 2], [good, nan], [nan] * 2, reduction="sum")
+        found = self.only(self.run_check(made, VIOLATED, "nonfinite"))
+        self.assertEqual((found["ranks"], found["evidence"]["inherited by"]), ([3], "ranks 0, 2"))
+
+    def test_memory_that_nobody_reads_yet(self):
+        good, garbage = drawn(2, 16), np.full(16, np.nan, F32)
+        made = Made(2, along("dp", 2))
+        made.call("broadcast", "dp", [0, 1], [good, garbage], [good] * 2, peer=0)
+        made.call("reduce", "dp", [0, 1], [good] * 2, [garbage, good + good], peer=1,
+                  reduction="sum")
+        self.silent(made, PASSED, "nonfinite")
+
+    def test_a_collective_that_makes_it_from_finite_numbers(self):
+        huge = np.full(16, 3e38, F32)
+        made = Made(2, along("dp", 2))
+        made.call("all_reduce", "dp", [0, 1], [huge] * 2, [np.full(16, np.nan)] * 2,
+                  reduction="sum")
+        result = self.run_check(made, VIOLATED, "nonfinite")
+        self.assertEqual(sorted(found["ranks"] for found in result["violations"]), [[0], [1]])
+
+
+if __name__ == "__main__":
+    unittest.main()
