@@ -19,8 +19,8 @@ def bfloat16(values) -> np.ndarray:
 class Made:
     """What ranks record, in the order of the calls of this object."""
 
-    def __init__(self, world: int, axes=None, groups=None, name: str = "run.trace"):
-        self.world, self.axes, self.groups, self.name = world, axes, groups, name
+    def __init__(self, world: int, axes=None, groups=None):
+        self.world, self.axes, self.groups = world, axes, groups
         self.records = defaultdict(list)  # by rank and iteration
         self.rows = defaultdict(list)
         self.sequences = defaultdict(int)
@@ -102,7 +102,9 @@ class Made:
 
 class CollectiveTest(CheckTest):
     def run_check(self, made: Made, code: int, name: str, present=None) -> dict:
-        return self.check(self.write_ranks(made.name, made.described(present)), code, name)[name]
+        self.written = getattr(self, "written", 0) + 1
+        trace = self.write_ranks(f"{self.written}.trace", made.described(present))
+        return self.check(trace, code, name)[name]
 
     def silent(self, made: Made, code: int, name: str, present=None) -> dict:
         result = self.run_check(made, code, name, present)
