@@ -86,6 +86,30 @@ std::string result_text(const CheckResult& result, std::size_t top) {
   return text;
 }
 
+// The only reason why a check compared nothing; "": there are several, or it did.
+std::string only_reason(const CheckResult& result) {
+  const Outcome& outcome = result.outcome;
+  const bool nothing = result.verdict == Verdict::not_checked && outcome.violations.empty();
+  return nothing && outcome.unchecked.size() == 1 ? outcome.unchecked.begin()->first : "";
+}
+
+// Checks in a row that could say nothing for one reason are one line.
+std::string results_text(const std::vector<CheckResult>& results, std::size_t top) {
+  std::string text;
+  for (std::size_t i = 0; i < results.size();) {
+    const std::string reason = only_reason(results[i]);
+    std::size_t end = i + 1;
+    std::string names = results[i].name;
+    while (!reason.empty() && end < results.size() && only_reason(results[end]) == reason) {
+      names += ", " + results[end++].name;
+    }
+    text += end - i == 1 ? result_text(results[i], top)
+                         : names + ": not checked\n  not checked: " + reason + "\n";
+    i = end;
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string_view name_of(Verdict verdict) {
@@ -143,11 +167,10 @@ CheckReport run_checks(const Trace& trace, const std::vector<std::string>& wante
 }
 
 std::string as_text(const CheckReport& report, std::size_t top) {
-  std::string text;
+  const std::string text = results_text(report.results, top);
   std::size_t passed = 0, possible = 0;
   std::string violated;
   for (const CheckResult& result : report.results) {
-    text += result_text(result, top);
     if (result.verdict == Verdict::passed) ++passed;
     if (result.verdict == Verdict::violated)
       violated += (violated.empty() ? "" : ", ") + result.name;
