@@ -26,6 +26,16 @@ std::vector<std::string> declared_axes(const Evidence& evidence) {
   return {axes.begin(), axes.end()};
 }
 
+// Together they have more places than there are ranks: one cuts ranks that another one has.
+bool overlap(const Evidence& evidence, const std::vector<std::string>& axes) {
+  std::int64_t places = 1;
+  for (const std::string& axis : axes) {
+    places *= static_cast<std::int64_t>(
+        position_on(evidence.places().begin()->second, axis).size);
+  }
+  return places > evidence.trace().world_size();
+}
+
 Coordinate coordinate_of(const Coordinates& where, const std::vector<std::string>& axes) {
   Coordinate coordinate;
   for (const std::string& axis : axes) coordinate.push_back(position_on(where, axis).coord);
@@ -73,6 +83,10 @@ MeshFit fit_of(const Evidence& evidence, const Group& group) {
     fit.why = "the declared mesh has several ranks in one place";
     return fit;
   }
+  if (overlap(evidence, declared) && group.size != evidence.trace().world_size()) {
+    fit.why = "axes of the declared mesh overlap";
+    return fit;
+  }
   std::uint64_t box = 1;
   std::uint64_t line = 1;
   for (const std::string& axis : declared) {
@@ -83,8 +97,9 @@ MeshFit fit_of(const Evidence& evidence, const Group& group) {
     box *= values.size();
     line *= position_on(*members.front(), axis).size;
   }
-  const bool filled = box == members.size();
-  fit.fit = !filled ? Fit::none : box == line ? Fit::whole : Fit::part;
+  const bool world = group.size == evidence.trace().world_size();
+  const bool filled = world || box == members.size();
+  fit.fit = !filled ? Fit::none : world || box == line ? Fit::whole : Fit::part;
   fit.ordered = in_order(members, fit.axes);
   return fit;
 }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layers of one kind make the same collectives over the same axes, and a layer makes the same ones
-// in each micro-batch. One that does otherwise has lost one, or uses another group. The first and
-// the last of them often differ for good reasons (what comes before or after, the last micro-batch
-// that reduces gradients), so they are shown and no violation.
+// Layers of one kind make the same collectives along the same axes, and a layer makes the same ones
+// in each micro-batch. One that lacks what nearly all others have has lost it, or uses another
+// group. Only axes along which modules compute parts count: gradients and parameters of data
+// parallel ranks move in buckets and ahead of time, in whatever module is at work then. The first
+// and the last of the layers often differ for good reasons, so they are shown and no violation.
 #include <algorithm>
+#include <array>
 
 #include "invariant/builtin/checks.hpp"
 #include "invariant/builtin/collective/log.hpp"
@@ -23,8 +25,22 @@ struct Use {
   std::int32_t rank = -1;
   std::int32_t microbatch = -1;
   std::string module;
-  Kinds kinds;
+  Kinds kinds;       // along axes of parts
+  Kinds all{};       // and others
+  // What most of its kind have is here, too.
+  [[nodiscard]] bool has(const Kinds& wanted) const {
+    return std::includes(kinds.begin(), kinds.end(), wanted.begin(), wanted.end());
+  }
 };
+
+// Along which modules compute parts of the same samples, as far as the name tells.
+bool is_part_axis(const std::string& axis) {
+  static constexpr std::array<std::string_view, 8> kPrefixes{"cp",  "context", "sp",     "seq",
+                                                             "etp", "ep",      "expert", "tp"};
+  return is_tensor_axis(axis) ||
+         std::any_of(kPrefixes.begin(), kPrefixes.end(),
+                     [&](std::string_view prefix) { return axis.rfind(prefix, 0) == 0; });
+}
 
 struct Majority {
   const Kinds* kinds = nullptr;
@@ -84,38 +100,41 @@ class Skipped final : public Check {
     for (const auto& [rank, where] : evidence.places()) {
       const SegmentReader* segment = evidence.trace().segment(rank, iteration);
       if (segment == nullptr || !segment->info().complete) continue;
-      std::map<std::pair<std::int32_t, std::string>, Kinds> kinds;
+      std::map<std::pair<std::int32_t, std::string>, Use> found;
       for (const Record& record : segment->records()) {
         const Phase phase = record.key.phase;
         if (phase != Phase::forward && phase != Phase::backward) continue;
-        if (record.key.module != kRootModule) kinds[{record.key.microbatch, record.key.module}];
+        if (record.key.module != kRootModule) found[{record.key.microbatch, record.key.module}];
       }
       for (const PlacedCall& placed : placed_calls(evidence.collectives(), rank, iteration)) {
         const Collective& row = *placed.call.row;
-        const auto use = kinds.find({row.microbatch, row.module});
-        if (use == kinds.end() || is_send_or_receive(row)) continue;
-        use->second.insert(kind_of(evidence, placed.call));
+        const auto use = found.find({row.microbatch, row.module});
+        if (use == found.end() || is_send_or_receive(row)) continue;
+        const auto [kind, counts] = kind_of(evidence, placed.call);
+        use->second.all.insert(kind);
+        if (counts) use->second.kinds.insert(kind);
       }
-      for (auto& [place, called] : kinds) {
-        uses.push_back({rank, place.first, place.second, std::move(called)});
+      for (auto& [place, use] : found) {
+        uses.push_back({rank, place.first, place.second, std::move(use.kinds), std::move(use.all)});
       }
     }
     return uses;
   }
 
-  std::string kind_of(const Evidence& evidence, const Call& call) {
+  // And whether it is one that all of a kind make.
+  std::pair<std::string, bool> kind_of(const Evidence& evidence, const Call& call) {
     const Group* group = evidence.collectives().group_of(call);
-    auto [name, fresh] = group_names_.try_emplace(group);
+    auto [name, fresh] = along_.try_emplace(group);
+    auto& [axes, counts] = name->second;
     if (fresh && group != nullptr) {
       const MeshFit fit = fit_of(evidence, *group);
-      const bool known = fit.fit == Fit::whole || fit.fit == Fit::part;
-      // Groups of other ranks have other names: only their sizes compare.
-      name->second = known && !fit.axes.empty() ? "along " + axes_text(fit.axes)
-                                                : "of " + std::to_string(group->size) + " ranks";
+      const bool known = (fit.fit == Fit::whole || fit.fit == Fit::part) && !fit.axes.empty();
+      axes = known ? "along " + axes_text(fit.axes) : "of " + std::to_string(group->size) + " ranks";
+      counts = known && std::all_of(fit.axes.begin(), fit.axes.end(), is_part_axis);
     }
     const std::string& reduction = call.row->reduction;
-    return call.row->function + (reduction.empty() ? "" : " (" + reduction + ")") + " " +
-           name->second;
+    return {call.row->function + (reduction.empty() ? "" : " (" + reduction + ")") + " " + axes,
+            counts};
   }
 
   void compare_microbatches(const std::vector<Use>& uses, std::int64_t iteration,
@@ -132,7 +151,7 @@ class Skipped final : public Check {
           same.begin(), same.end(),
           [](const Use* left, const Use* right) { return left->microbatch < right->microbatch; });
       for (const Use* use : same) {
-        if (use->kinds == *majority.kinds) continue;
+        if (use->has(*majority.kinds)) continue;
         const bool end = use == *first || use == *last;
         report(*use, majority, "micro-batches of this module", end, iteration, outcome);
       }
@@ -157,7 +176,7 @@ class Skipped final : public Check {
       if (!majority.clear(3) || agreeing.size() < 3) continue;
       outcome.compared["modules in each layer"] += members.size();
       for (const Use* use : members) {
-        if (use->kinds == *majority.kinds) continue;
+        if (use->has(*majority.kinds)) continue;
         const std::vector<std::uint64_t> numbers = numbers_in(use->module);
         const bool end = numbers == *layers.begin() || numbers == *layers.rbegin();
         report(*use, majority, "such modules of all layers", end, iteration, outcome);
@@ -183,14 +202,14 @@ class Skipped final : public Check {
     violation.module = use.module;
     violation.what = use.module + " on " + ranks_text({use.rank}) +
                      (use.microbatch < 0 ? "" : " in micro-batch " + std::to_string(use.microbatch)) +
-                     " calls " + list_of(use.kinds) + ", where " + std::to_string(majority.count) +
+                     " calls " + list_of(use.all) + ", where " + std::to_string(majority.count) +
                      " of " + std::to_string(majority.all) + " " + peers + " call " +
                      list_of(*majority.kinds);
     violation.advice = "is a collective missing here, or made over another group?";
     outcome.report(std::move(violation));
   }
 
-  std::map<const Group*, std::string> group_names_;
+  std::map<const Group*, std::pair<std::string, bool>> along_;
   std::set<std::string> told_;
 };
 
