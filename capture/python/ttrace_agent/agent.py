@@ -61,6 +61,7 @@ class Agent:
         self.recorder = Recorder(self, torch)
         self.gradients = Gradients(self, torch)
         self.hooks = ModuleHooks(self, torch)
+        self.collectives: Any = None  # their observer
         self.steps = Steps(self, torch)
         self._initialiser = Initialiser(self, torch, options.init) if options.init else None
         self.replay = Replay(self, torch, options.replay) if options.replay else None
@@ -73,10 +74,18 @@ class Agent:
     def install(self) -> None:
         # Said about every compiled module as soon as a global hook exists; the agent knows.
         warnings.filterwarnings("ignore", message="Using `torch.compile.module.` when there are")
+        self._watch_collectives()
         self.hooks.install()
         self.steps.install()
         adapters.watch(self, arming.after_import, self._torch)
-        collectives.watch(self._torch, self._touched)
+
+    def _watch_collectives(self) -> None:
+        if self.library.collectives_wanted() and self._torch.distributed.is_available():
+            from . import comm
+
+            self.collectives = comm.start(self, self._torch)
+        else:
+            collectives.watch(self._torch, self.touched)
 
     # ---- life ----
 
@@ -98,11 +107,15 @@ class Agent:
         self.names.begin_iteration()
         self.gradients.begin_iteration()
         self.hooks.begin_iteration()
+        if self.collectives is not None:
+            self.collectives.begin_iteration()
         self.latest_context = None
         return True
 
     def end_iteration(self) -> None:
         if not self._silent:
+            if self.collectives is not None:
+                self.guarded("collectives", self.collectives.end_iteration)
             self.tell({"modules": self.names.call_table()})
             if self.replay is not None:
                 self.tell({"fed": self.replay.overwritten})
@@ -215,6 +228,6 @@ class Agent:
         else:
             self._initialiser.apply(root)
 
-    def _touched(self, tensor: Any) -> None:
+    def touched(self, tensor: Any) -> None:
         if self.steps.recording:
             self.guarded("collective", self.recorder.forget, tensor)

@@ -40,6 +40,9 @@ class GradientHook:
         agent = self._agent
         if not agent.steps.recording or agent.steps.iteration != self._iteration:
             return None
+        if agent.collectives is not None:
+            info, _, microbatch, _ = self.labels[0]
+            agent.collectives.gradient_arrived(info.name, microbatch)
         try:
             sequence = self._record(gradient)
             # Once, and never one that will be differentiated itself: another one has no graph, and

@@ -21,7 +21,7 @@ class ModuleHooks:
     def __init__(self, agent: Any, torch: Any):
         self._agent = agent
         self._torch = torch
-        self._stack = calls.Stack()
+        self.stack = calls.Stack()
         self._finder = Finder(torch)
         self._graph_task = torch._C._current_graph_task_id
         self._everything = agent.options.what == "all"
@@ -32,6 +32,7 @@ class ModuleHooks:
         self._glue: Dict[str, int] = {}  # of the call that is being entered: slot, its record
         self._overwriter: Optional[Any] = None
         self._handles: list = []
+        self._depth = 2  # frames from _enter to the one of _call_impl that calls hooks
 
     # ---- installation ----
 
@@ -43,11 +44,15 @@ class ModuleHooks:
             return
         module, agent = self._torch.nn.modules.module, self._agent
         is_compiling = self._torch.compiler.is_compiling
+        enter, leave = self._enter, self._leave
+        if agent.collectives is not None:
+            enter, leave = map(agent.collectives.scopes.around, (enter, leave))
+            self._depth = 3
 
         def pre_hook(module: Any, args: Any) -> Any:
             if not is_compiling() and agent.awake:
                 try:
-                    return self._enter(module, args)
+                    return enter(module, args)
                 except Exception as error:
                     agent.failed(type(module).__name__, error)
                     self._mute(module)
@@ -55,9 +60,9 @@ class ModuleHooks:
 
         def hook(module: Any, args: Any, *rest: Any) -> Any:
             # (kwargs, output), or only a meaningless result when the module raised an exception.
-            if not is_compiling() and self._stack.frames:
+            if not is_compiling() and self.stack.frames:
                 try:
-                    return self._leave(module, args, *rest)
+                    return leave(module, args, *rest)
                 except Exception as error:
                     agent.failed(type(module).__name__, error)
             return None
@@ -77,23 +82,23 @@ class ModuleHooks:
     def begin_iteration(self) -> None:
         self._taken = set()
         self._left_out = set()
-        self._stack.latest = None
+        self.stack.latest = None
 
     def _mute(self, module: Any) -> None:
         """A call that could not be entered hides those inside it, they would look like roots."""
-        frames = self._stack.frames
+        frames = self.stack.frames
         if not frames or frames[-1].module is not module:
             frames.append(Frame(module))
 
     def between_calls(self) -> None:
         """No module runs in this thread now: drops what an interrupt may have left."""
-        self._stack.frames.clear()
+        self.stack.frames.clear()
 
     # ---- entering a call ----
 
     def _enter(self, module: Any, args: Tuple[Any, ...]) -> Any:
         """The arguments to call it with instead; None: these."""
-        frames = self._stack.frames
+        frames = self.stack.frames
         parent = frames[-1] if frames else None
         if parent is not None and parent.info is None:
             return None
@@ -109,11 +114,10 @@ class ModuleHooks:
             return None
         keywords = None
         if info.keywords is not False:
-            # This frame's callers: pre_hook, then the one of _call_impl that calls hooks.
-            keywords = sys._getframe(2).f_locals.get("kwargs")
+            keywords = sys._getframe(self._depth).f_locals.get("kwargs")
         address = _address(args, keywords)
         if task != -1:
-            frame = calls.enter_recompute(module, info, parent, self._stack.latest, address, task)
+            frame = calls.enter_recompute(module, info, parent, self.stack.latest, address, task)
         else:
             context = context if parent is None else parent.context
             frame = calls.enter(module, info, context, parent, address)
@@ -160,7 +164,7 @@ class ModuleHooks:
 
     def _leave(self, module: Any, args: Any, *rest: Any) -> Any:
         """What to return instead; None: what it returned."""
-        frames = self._stack.frames
+        frames = self.stack.frames
         frame = frames[-1]
         if frame.module is not module:
             if frame.info is None or all(other.module is not module for other in frames):
@@ -173,7 +177,7 @@ class ModuleHooks:
         if frame.info is None:
             return None
         if frame.phase == RECOMPUTE and (not frames or frames[-1].phase != RECOMPUTE):
-            self._stack.latest = frame.cursor
+            self.stack.latest = frame.cursor
         if len(rest) != 2:
             return None
         return self._outputs(frame, frames[-1] if frames else None, *rest)
@@ -307,7 +311,7 @@ class ModuleHooks:
         Decisions are made of such tensors (a router picks experts by its logits): a replay must
         make them of the other run's.
         """
-        frames = self._stack.frames
+        frames = self.stack.frames
         frame = frames[-1] if frames else None
         if frame is None or frame.module is not module or frame.info is None:
             return tensor

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import collections
 import errno
+import math
 import weakref
 from typing import Any, Dict, Optional, Tuple
 
@@ -56,9 +57,11 @@ class Recorder:
         self._known: Dict[Any, Tuple[Any, int]] = {}
         self._keys_of: Dict[int, list] = {}  # by storage, the keys in _known
         self.estimate: Optional[Estimate] = Estimate() if self._options.estimate else None
+        self.latest = abi.NOT_ALIAS  # sequence number
 
     def begin(self) -> None:
         """A segment's aliases stay within it."""
+        self.latest = abi.NOT_ALIAS
         self._known = {}
         self._keys_of = {}
 
@@ -163,17 +166,15 @@ class Recorder:
                                             "CUDA graph, whose runs call no hooks")
                     tensor, stream = self._in_stream(tensor)
                     device = abi.DEVICE
-                elif not (tensor.is_cpu and tensor.is_contiguous()) or tensor.is_neg():
-                    tensor = self._packed(tensor)
+                else:
+                    tensor = self.packed(tensor)
                 data = tensor.data_ptr()
             sequence = self._library.record(
                 abi.PHASES[phase], code, kind, tensor.shape, microbatch, call, flags, module, slot,
                 raw_name if raw_name != module else "", ruled_layout or layout, data, alias_of,
                 device, stream)
-            if sequence == -errno.ENOTCONN and self._options.filtered:
-                return abi.NOT_ALIAS  # the library, which filters too, read a glob otherwise
-            if sequence < 0:
-                raise RuntimeError(self._library.last_error() or f"ttrace_record: {sequence}")
+            if not self._is_written(sequence):
+                return abi.NOT_ALIAS
         if alias_of < 0:
             self._remember(storage, key, sequence)
         return sequence
@@ -192,8 +193,34 @@ class Recorder:
         tensor.record_stream(stream)
         return tensor, stream.cuda_stream
 
-    def _packed(self, tensor: Any) -> Any:
+    def write_bytes(self, phase: str, module: str, slot: str, dtype: Any, kind: int,
+                    shape: Tuple[int, ...], address: int, microbatch: int, call: int) -> int:
+        """A record that has nothing to do with any other: bytes, not a tensor of the program."""
+        if self.estimate is not None:
+            size = math.prod(shape) * dtype.itemsize if kind == _FULL else 0
+            return self.estimate.add(phase, size)
+        sequence = self._library.record(
+            abi.PHASES[phase], self._codes[dtype], kind, shape, microbatch, call, 0, module, slot,
+            "", "", address, abi.NOT_ALIAS)
+        return sequence if self._is_written(sequence) else abi.NOT_ALIAS
+
+    def _is_written(self, sequence: int) -> bool:
+        """What the library made of a record: false when it leaves it out."""
+        if sequence == -errno.ENOTCONN and self._options.filtered:
+            return False  # it filters, too, and read a glob otherwise
+        if sequence < 0:
+            raise RuntimeError(self._library.last_error() or f"ttrace_record: {sequence}")
+        self.latest = sequence
+        return True
+
+    def code_of(self, dtype: Any) -> int:
+        """Of what representable() makes of it; that of bytes where there is none."""
+        return self._codes.get(self._as_bits.get(dtype, dtype), self._codes[self._torch.uint8])
+
+    def packed(self, tensor: Any) -> Any:
         """Contiguous and on the host; the copy waits for the current stream, as the data do."""
+        if tensor.is_cpu and tensor.is_contiguous() and not tensor.is_neg():
+            return tensor
         with self._torch.no_grad():
             return tensor.detach().resolve_neg().contiguous().cpu()
 

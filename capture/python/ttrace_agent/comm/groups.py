@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Process groups that collectives were called on: who is in them, and how many calls there were.
+
+torch gives a group the same name on all of its members. A name is used again after the groups have
+been destroyed; then it counts from zero.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from typing import Any, Dict
+
+
+class Group:
+    def __init__(self, process_group: Any, name: str):
+        self.name = name
+        self.member = process_group.rank()
+        self.size = process_group.size()
+        self.told = False  # to rank.json
+        self.process_group = weakref.ref(process_group)
+        self._calls = itertools.count()
+
+    def next_call(self) -> int:
+        return next(self._calls)
+
+
+class Groups:
+    def __init__(self, torch: Any, library: Any):
+        self._distributed = torch.distributed
+        self._library = library
+        self._groups: Dict[str, Group] = {}
+
+    def find(self, process_group: Any) -> Group:
+        name = process_group.group_name
+        group = self._groups.get(name)
+        if group is None or group.process_group() is not process_group:
+            group = self._groups[name] = Group(process_group, name)
+        return group
+
+    def tell(self, group: Group) -> None:
+        """Rank.json of its members, once."""
+        if not group.told:
+            group.told = True
+            ranks = self._distributed.get_process_group_ranks(group.process_group())
+            self._library.group(group.name, ranks)

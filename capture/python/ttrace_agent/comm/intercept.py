@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sees every collective where all of them pass: kernels of ours for the operators of c10d.
+
+ProcessGroup's methods call operators, whoever calls the methods: torch.distributed, DTensor and
+functional collectives, compiled code, the reducer of DDP. BackendSelect is a dispatch key that
+comes before the kernels of all devices and has none of its own here. A kernel of ours calls on with
+the interpreter's lock released: backends destroy tensors, which takes that lock, while they hold
+their own. It returns the very Work that the backend made. Programs wait with its methods, which are
+observed, too; FinishedWork tells of those that wait by other means.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Callable
+
+from .operators import OPERATORS, Operator
+
+
+def install(torch: Any, observer: Any) -> Any:
+    """Raises where this torch lacks something. What it returns has to be kept."""
+    key = torch._C.DispatchKey.BackendSelect
+    after = torch._C._dispatch_keyset_full_after(key)
+    group_of = torch._C._distributed_c10d.ProcessGroup.unbox
+    work_of = torch._C._distributed_c10d.Work.unbox
+    library = torch.library.Library("c10d", "IMPL")
+    for name, operator in OPERATORS.items():
+        packet = getattr(torch.ops.c10d, name, None)
+        if packet is not None:
+            kernel = _collective(packet.default._op_dk, operator, after, observer, group_of, work_of)
+            library.impl(name, kernel, "BackendSelect", with_keyset=True)
+    waits = torch.library.Library("_c10d_functional", "IMPL")
+    waits.impl("wait_tensor", _wait_tensor(torch.ops._c10d_functional.wait_tensor.default._op_dk,
+                                           after, observer), "BackendSelect", with_keyset=True)
+    _watch_work(torch, observer)
+    return library, waits
+
+
+def _collective(call_on: Any, operator: Operator, after: Any, observer: Any, group_of: Any,
+                work_of: Any) -> Callable[..., Any]:
+    at = operator.group
+
+    def collective(keys: Any, *args: Any) -> Any:
+        key = (keys & after).highestPriorityTypeId()
+        call = observer.before(operator, args, group_of(args[at]), key)
+        if call is None:
+            return call_on(key, *args)
+        try:
+            result = call_on(key, *args)
+        except Exception:
+            observer.raised(call)
+            raise
+        work = result[-1] if isinstance(result, tuple) else result
+        observer.started(call, None if work is None else work_of(work))
+        return result
+
+    return collective
+
+
+def _wait_tensor(call_on: Any, after: Any, observer: Any) -> Callable[..., Any]:
+    def wait_tensor(keys: Any, tensor: Any) -> Any:
+        result = call_on((keys & after).highestPriorityTypeId(), tensor)
+        observer.sweep()
+        return result
+
+    return wait_tensor
+
+
+def _watch_work(torch: Any, observer: Any) -> None:
+    """Names and first arguments as they are: C++ asks whether a subclass overrides a method, and
+    knows by them that it is called from the override itself."""
+    kind = torch._C._distributed_c10d.Work
+    original_wait, original_completed = kind.wait, kind.is_completed
+    original_future = kind.get_future
+
+    @functools.wraps(original_wait)
+    def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
+        call = observer.of_work(self)
+        if call is None:
+            return original_wait(self, *args, **kwargs)
+        try:
+            result = original_wait(self, *args, **kwargs)
+        except Exception:
+            observer.raised(call)
+            raise
+        observer.waited(call)
+        return result
+
+    @functools.wraps(original_completed)
+    def is_completed(self: Any) -> bool:
+        result = original_completed(self)
+        call = observer.of_work(self) if result else None
+        if call is not None:
+            observer.waited(call)
+        return result
+
+    @functools.wraps(original_future)
+    def get_future(self: Any) -> Any:
+        future = original_future(self)
+        call = observer.of_work(self)
+        if call is not None:
+            observer.future_taken(call, future)
+        return future
+
+    kind.wait, kind.is_completed, kind.get_future = wait, is_completed, get_future
+
+
+def watch_future(torch: Any, settled: Callable[[Any], None]) -> None:
+    """Calls settled(future) before a program that has waited for a future goes on."""
+    original_wait = torch._C.Future.wait
+
+    @functools.wraps(original_wait)
+    def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return original_wait(self, *args, **kwargs)
+        finally:
+            settled(self)
+
+    torch._C.Future.wait = wait

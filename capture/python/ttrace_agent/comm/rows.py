@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of /collectives, in the order of the calls although some are finished late.
+
+A row goes out once what came out is known: when the program has waited for it, or when it is seen
+that the collective is done and the program holds nothing any more that it could wait with (the
+reducer of DDP waits where Python does not see it). Never earlier, and nothing here waits itself.
+"""
+
+from __future__ import annotations
+
+import collections
+import sys
+import threading
+from typing import Any, Deque, Dict, List, Optional, Tuple
+
+from .. import abi
+from .buffers import Buffers
+from .groups import Group
+from .operators import Exchange
+
+_OWN_REFERENCES = 2  # to a Work that only Call.work holds, while sys.getrefcount looks at it
+
+
+class Row:
+    def __init__(self, exchange: Exchange, group: Group, sequence: int, flags: int):
+        self.exchange = exchange
+        tensors = [*exchange.inputs[:1], *exchange.outputs[:1]]
+        self.dtype = tensors[0].dtype if tensors else None
+        self.group = group
+        self.sequence = sequence
+        self.flags = flags
+        self.module, self.microbatch, self.call = "", -1, 0
+        self.position = self.input = self.output = -1
+
+
+class Call:
+    """One call of an operator: one row, or several that were issued together."""
+
+    __slots__ = ("rows", "work", "done", "finished")
+
+    def __init__(self, rows: List[Row]):
+        self.rows = rows
+        self.work: Any = None
+        self.done = False
+        self.finished: Optional[threading.Event] = None  # by a callback of its future
+
+    def drop_buffers(self) -> None:
+        """Rows alone."""
+        for row in self.rows:
+            row.exchange = row.exchange._replace(inputs=[], outputs=[])
+
+
+class Rows:
+    def __init__(self, agent: Any, torch: Any, buffers: Buffers):
+        self._agent = agent
+        self._buffers = buffers
+        work = torch._C._distributed_c10d.Work
+        self._is_completed, self._wait = work.is_completed, work.wait  # before they are observed
+        self._lock = threading.RLock()
+        self._calls: Deque[Call] = collections.deque()  # not all written yet
+        self._by_work: Dict[int, Call] = {}
+        self._numbers: Dict[Tuple[str, str], int] = {}
+
+    def begin_iteration(self) -> None:
+        with self._lock:
+            self._calls.clear()
+            self._by_work.clear()
+            self._numbers.clear()
+
+    def add(self, call: Call, module: str, microbatch: int) -> None:
+        """Before the collective runs: what goes in is recorded now."""
+        recorder = self._agent.recorder
+        with self._lock:
+            for row in call.rows:
+                key = (module, row.exchange.function)
+                row.call = self._numbers[key] = self._numbers.get(key, -1) + 1
+                row.module, row.microbatch = module, microbatch
+                row.position = recorder.latest + 1
+                row.input = self._buffer(row, "input", row.exchange.inputs)
+            self._calls.append(call)
+
+    def _buffer(self, row: Row, side: str, tensors: Any) -> int:
+        return self._buffers.write(row.module or "@root", f"{row.exchange.function}.{side}",
+                                   tensors, row.microbatch, row.call)
+
+    def started(self, call: Call, work: Any) -> None:
+        with self._lock:
+            if work is None:
+                self._finish(call, failed=False)
+            elif not call.done:
+                call.work = work
+                self._by_work[id(work)] = call
+
+    def failed(self, call: Call) -> None:
+        with self._lock:
+            self._finish(call, failed=True)
+
+    def of_work(self, work: Any) -> Optional[Call]:
+        call = self._by_work.get(id(work))
+        return call if call is not None and call.work is work else None
+
+    def done(self, call: Call) -> None:
+        """What came out is there, and the program could not change it yet."""
+        with self._lock:
+            self._finish(call, failed=False)
+
+    def sweep(self) -> bool:
+        """Finishes what is done and no longer in the program's hands; whether some is not done."""
+        if not self._by_work:
+            return False
+        waiting = False
+        with self._lock:
+            for call in list(self._by_work.values()):
+                if call.finished is None and sys.getrefcount(call.work) <= _OWN_REFERENCES:
+                    waiting = not self._finish_completed(call) or waiting
+        return waiting
+
+    def end_iteration(self) -> None:
+        """What is not done by now has no output in this segment."""
+        with self._lock:
+            for call in list(self._by_work.values()):
+                if call.finished is None:
+                    self._finish_completed(call)
+            for call in list(self._calls):
+                if not call.done:
+                    self._abandon(call)
+            self._write_ready()
+
+    def _finish_completed(self, call: Call) -> bool:
+        if not self._is_completed(call.work):
+            return False
+        try:
+            self._wait(call.work)  # returns at once, or says that it failed
+            failed = False
+        except Exception:
+            failed = True
+        self._finish(call, failed)
+        return True
+
+    def _abandon(self, call: Call) -> None:
+        for row in call.rows:
+            if row.exchange.outputs:
+                self._agent.note("not recorded", f"comm/{row.module or '@root'}/"
+                                 f"{row.exchange.function}.output", "the iteration ended before "
+                                 "the program waited for it")
+        call.done = True
+        self._forget(call)
+
+    def _finish(self, call: Call, failed: bool) -> None:
+        if call.done:
+            return
+        call.done = True
+        try:
+            for row in call.rows:
+                if failed:
+                    row.flags |= abi.FAILED
+                else:
+                    row.output = self._buffer(row, "output", row.exchange.outputs)
+        finally:
+            self._forget(call)
+            self._write_ready()
+
+    def _forget(self, call: Call) -> None:
+        self._by_work.pop(id(call.work), None)
+        call.work = None
+
+    def _write_ready(self) -> None:
+        while self._calls and self._calls[0].done:
+            for row in self._calls.popleft().rows:
+                self._write(row)
+
+    def _write(self, row: Row) -> None:
+        exchange, group = row.exchange, row.group
+        result = self._agent.library.record_collective(
+            exchange.function, group.name, sequence=row.sequence, member=group.member,
+            size=group.size, count=exchange.count, dtype=self._agent.recorder.code_of(
+                row.dtype), reduction=exchange.reduction, module=row.module,
+            peer=exchange.peer, microbatch=row.microbatch, flags=row.flags, input=row.input,
+            output=row.output, position=row.position, input_splits=exchange.input_splits,
+            output_splits=exchange.output_splits)
+        if result < 0:
+            raise RuntimeError(self._agent.library.last_error()
+                               or f"ttrace_record_collective: {result}")
