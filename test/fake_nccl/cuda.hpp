@@ -23,3 +23,8 @@ std::shared_ptr<Stream> stream_of(cudaStream_t handle);
 // Runs what every stream holds without waiting for it: for library calls that block the host while
 // other processes may wait for this one's streams.
 FAKE_EXPORT void fake_cuda_demand_all();
+
+// For onlookers such as a recorder: a stream that makes no other's work run, and a query that does
+// not either.
+FAKE_EXPORT cudaError_t fake_cuda_passive_stream(cudaStream_t* stream);
+FAKE_EXPORT int fake_cuda_event_passed(cudaEvent_t event);

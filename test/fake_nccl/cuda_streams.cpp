@@ -18,7 +18,8 @@ std::unordered_map<cudaStream_t, std::shared_ptr<fake::Stream>>& handles() {
 fake::Event* event_of(cudaEvent_t handle) { return reinterpret_cast<fake::Event*>(handle); }
 
 std::shared_ptr<fake::Stream> per_thread_stream() {
-  static auto* stream = new std::shared_ptr<fake::Stream>(fake::Stream::create(true));
+  static auto* stream =
+      new std::shared_ptr<fake::Stream>(fake::Stream::create(fake::Stream::Kind::blocking));
   return *stream;
 }
 
@@ -41,12 +42,20 @@ std::shared_ptr<fake::Stream> fake::stream_of(cudaStream_t handle) {
 
 FAKE_EXPORT void fake_cuda_demand_all() { fake::demand_all(); }
 
-FAKE_EXPORT cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int flags) {
-  auto made = fake::Stream::create((flags & cudaStreamNonBlocking) == 0);
+static cudaError_t create_stream(cudaStream_t* stream, fake::Stream::Kind kind) {
+  auto made = fake::Stream::create(kind);
   *stream = reinterpret_cast<cudaStream_t>(made.get());
   const std::lock_guard guard(handles_mutex());
   handles()[*stream] = std::move(made);
   return cudaSuccess;
+}
+FAKE_EXPORT cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int flags) {
+  const bool independent = (flags & cudaStreamNonBlocking) != 0;
+  return create_stream(
+      stream, independent ? fake::Stream::Kind::independent : fake::Stream::Kind::blocking);
+}
+FAKE_EXPORT cudaError_t fake_cuda_passive_stream(cudaStream_t* stream) {
+  return create_stream(stream, fake::Stream::Kind::passive);
 }
 FAKE_EXPORT cudaError_t cudaStreamCreate(cudaStream_t* stream) {
   return cudaStreamCreateWithFlags(stream, cudaStreamDefault);
@@ -130,6 +139,10 @@ FAKE_EXPORT cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (stream == nullptr) return cudaSuccess;
   stream->demand(position);
   return stream->passed(position) ? cudaSuccess : cudaErrorNotReady;
+}
+FAKE_EXPORT int fake_cuda_event_passed(cudaEvent_t event) {
+  const auto [stream, position] = place_of(event);
+  return stream == nullptr || stream->passed(position) ? 1 : 0;
 }
 FAKE_EXPORT cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) {
   *milliseconds = 0;

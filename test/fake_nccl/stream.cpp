@@ -45,8 +45,8 @@ std::vector<std::shared_ptr<Stream>>& list() {
 
 }  // namespace
 
-std::shared_ptr<Stream> Stream::create(bool blocking) {
-  std::shared_ptr<Stream> stream(new Stream(blocking));
+std::shared_ptr<Stream> Stream::create(Kind kind) {
+  std::shared_ptr<Stream> stream(new Stream(kind));
   std::thread([stream] { stream->run(); }).detach();
   const std::lock_guard guard(list_mutex());
   list().push_back(stream);
@@ -78,13 +78,18 @@ void Stream::demand(std::uint64_t position) {
 
 void Stream::wait(std::uint64_t position) {
   demand(position);
+  look_on(position);
+}
+
+void Stream::look_on(std::uint64_t position) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return done_ >= position; });
 }
 
 void Stream::enqueue_wait(const std::shared_ptr<Stream>& other, std::uint64_t position) {
   if (other.get() == this || other->passed(position)) return;
-  enqueue([other, position] { other->wait(position); });
+  const bool passive = kind_ == Kind::passive;
+  enqueue([=] { passive ? other->look_on(position) : other->wait(position); });
 }
 
 void Stream::retire() {
@@ -100,7 +105,7 @@ bool Stream::may_start(std::unique_lock<std::mutex>& lock) {
     if (queue_.empty()) {
       if (retired_) return false;
       changed_.wait(lock);
-    } else if (!lazy() || demanded_ > done_) {
+    } else if (!lazy() || kind_ == Kind::passive || demanded_ > done_) {
       return true;
     } else {
       const auto latest = queue_.front().enqueued + patience();
@@ -126,7 +131,7 @@ void Stream::run() {
 }
 
 std::shared_ptr<Stream> null_stream() {
-  static auto* stream = new std::shared_ptr<Stream>(Stream::create(true));
+  static auto* stream = new std::shared_ptr<Stream>(Stream::create(Stream::Kind::blocking));
   return *stream;
 }
 

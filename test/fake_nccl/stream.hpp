@@ -20,29 +20,32 @@ namespace fake {
 
 class Stream : public std::enable_shared_from_this<Stream> {
  public:
-  // `blocking`: ordered with the null stream, as streams of cudaStreamCreate are.
-  static std::shared_ptr<Stream> create(bool blocking);
+  // Blocking: ordered with the null stream, as streams of cudaStreamCreate are. Passive: an
+  // onlooker's, whose work runs as early as it can but never makes another stream's work run.
+  enum class Kind { blocking, independent, passive };
+  static std::shared_ptr<Stream> create(Kind kind);
 
   // Position after the work: wait(position) returns when it has run.
   std::uint64_t enqueue(std::function<void()> work);
   std::uint64_t end() const;  // position after everything enqueued so far
   bool passed(std::uint64_t position) const;
-  void demand(std::uint64_t position);  // run up to there, without waiting
-  void wait(std::uint64_t position);    // demand, and wait; not for work of this stream itself
+  void demand(std::uint64_t position);   // run up to there, without waiting
+  void wait(std::uint64_t position);     // demand, and wait; not for work of this stream itself
+  void look_on(std::uint64_t position);  // wait until somebody has made it run
   void enqueue_wait(const std::shared_ptr<Stream>& other, std::uint64_t position);
   void retire();  // no more work will come: the thread ends after the rest
-  bool blocking() const { return blocking_; }
+  bool blocking() const { return kind_ == Kind::blocking; }
 
  private:
   struct Work {
     std::function<void()> run;
     std::chrono::steady_clock::time_point enqueued;
   };
-  explicit Stream(bool blocking) : blocking_(blocking) {}
+  explicit Stream(Kind kind) : kind_(kind) {}
   void run();
   bool may_start(std::unique_lock<std::mutex>& lock);
 
-  const bool blocking_;
+  const Kind kind_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Work> queue_;
