@@ -63,6 +63,8 @@ int ttrace_open(const ttrace_options* options) {
 
 int ttrace_active(void) { return session().active() ? 1 : 0; }
 
+int64_t ttrace_iteration(void) { return session().iteration(); }
+
 int ttrace_set(const char* json) {
   return guarded([&] { return session().set(json); });
 }

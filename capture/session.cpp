@@ -196,7 +196,10 @@ bool Session::send_estimate() {
   return true;
 }
 
-void Session::update_active() { active_.store(collecting()); }
+void Session::update_active() {
+  iteration_.store(open_iteration_ ? last_iteration_ : -1);
+  active_.store(collecting());
+}
 
 // ---- messages ----
 
@@ -282,6 +285,7 @@ int Session::end_iteration() {
   microbatch_ = -1;
   if (!open_iteration_) return 0;
   open_iteration_ = false;
+  iteration_.store(-1);
   recorded_.clear();
   if (!send_fed()) return disarm();
   const bool sent =

@@ -41,6 +41,9 @@ class Session {
   ~Session();
   int open(const ttrace_options* options);
   [[nodiscard]] bool active() const { return active_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::int64_t iteration() const {
+    return active() ? iteration_.load(std::memory_order_relaxed) : -1;
+  }
   int set(const char* json);
   int note(const char* what, const char* where, const char* why);
   int begin_iteration(std::int64_t iteration);
@@ -101,6 +104,7 @@ class Session {
 
   std::mutex mutex_;
   std::atomic<bool> active_{false};
+  std::atomic<std::int64_t> iteration_{-1};  // the one that is open and wanted
   std::atomic<int> comm_{-1};  // what is wanted of collectives; -1: not yet looked up
   Settings settings_;
   std::unique_ptr<RingProducer> ring_;

@@ -101,6 +101,9 @@ int ttrace_open(const ttrace_options* options);
 /* 1 while records are accepted: use it to skip preparing what nobody records. */
 int ttrace_active(void);
 
+/* The iteration that records belong to, -1 while none is open that is captured. */
+int64_t ttrace_iteration(void);
+
 /* Merges the members of a JSON object into rank.json (objects merge recursively, other values
  * replace), e.g. {"axes":[{"name":"tp","size":2,"coord":1}]}. Members: see docs/format.md. */
 int ttrace_set(const char* json);

@@ -112,6 +112,14 @@ std::string filter_lines(const std::vector<std::string>& filters) {
   return lines;
 }
 
+// Behind what the user preloads: a sanitizer's runtime wants to be first.
+std::string preloaded(const std::string& library) {
+  const char* others = std::getenv("LD_PRELOAD");
+  if (others == nullptr || *others == '\0') return library;
+  const std::string list = others;
+  return list.find(library) != std::string::npos ? list : list + ":" + library;
+}
+
 }  // namespace
 
 namespace {
@@ -119,11 +127,15 @@ namespace {
 // --events records no tensors, so what chooses or sets them has no meaning.
 void check_events(const CaptureOptions& options) {
   if (!options.events) return;
-  const std::pair<const char*, bool> others[] = {
-      {"--what", options.what != "outputs"},       {"--filter", !options.filters.empty()},
-      {"--iterations", options.iterations != "0"}, {"--init-from", !options.init_from.empty()},
-      {"--layout", !options.layout.empty()},       {"--replay", !options.replay.empty()},
-      {"--perturb", options.perturb.has_value()},  {"--estimate", options.estimate}};
+  const std::pair<const char*, bool> others[] = {{"--what", options.what != "outputs"},
+                                                 {"--filter", !options.filters.empty()},
+                                                 {"--iterations", options.iterations != "0"},
+                                                 {"--init-from", !options.init_from.empty()},
+                                                 {"--layout", !options.layout.empty()},
+                                                 {"--replay", !options.replay.empty()},
+                                                 {"--perturb", options.perturb.has_value()},
+                                                 {"--estimate", options.estimate},
+                                                 {"--comm", !options.comm.empty()}};
   for (const auto& [name, given] : others) {
     if (given) {
       throw Trouble("arguments", std::string(name) + " and --events",
@@ -196,6 +208,7 @@ std::string options_json(const CaptureOptions& options, const std::filesystem::p
       {"replay", replay_json(options)},
       {"events", options.events},
       {"invariants", options.invariants},
+      {"comm", options.comm.empty() ? json(nullptr) : json(options.comm)},
       {"perturb", options.perturb ? json(*options.perturb) : json(nullptr)},
       {"layout_rules", layout_rules_json(options.layout)}};
   std::string text = members.dump();
@@ -223,11 +236,15 @@ Environment capture_environment(const CaptureOptions& options, const CapturePart
       {"TTRACE_FILTERS", filter_lines(options.filters)},
       {"TTRACE_WHAT", options.what},
       {"TTRACE_OPTIONS", options_text},
+      {"TTRACE_COMM", options.comm},
       {"TTRACE_EVENTS", options.events ? "1" : ""},
       {"TTRACE_INVARIANTS",
        options.invariants.empty() ? "" : std::filesystem::absolute(options.invariants)},
       {"TTRACE_REPLAY", options.replay.empty() ? "" : std::filesystem::absolute(options.replay)},
       {"PYTHONPATH", chained ? agent + ":" + python_path : agent}};
+  if (!options.comm.empty() && !parts.nccl.empty()) {
+    environment.emplace_back("LD_PRELOAD", preloaded(parts.nccl.string()));
+  }
   return environment;
 }
 

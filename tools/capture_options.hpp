@@ -30,6 +30,7 @@ struct CaptureOptions {
   bool estimate = false;
   bool events = false;     // calls and changes of state instead of tensors
   std::string invariants;  // "", or a file: only events that it needs
+  std::string comm;        // "", metadata, hash, full: what is recorded of collectives
   std::string ring = "64M";
   bool print_environment = false;
   bool quiet = false;

@@ -11,6 +11,7 @@ struct CaptureParts {
   std::filesystem::path library;  // libttrace_capture.so
   std::filesystem::path writer;   // ttrace-writer
   std::filesystem::path agent;    // folder for PYTHONPATH, it has ttrace_agent/
+  std::filesystem::path nccl;     // libttrace_nccl.so, "" when it was not built
 };
 
 // Throws Trouble that lists where it looked.

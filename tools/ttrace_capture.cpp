@@ -54,6 +54,9 @@ void add_options(CLI::App& app, CaptureOptions& options, PthOptions& pth) {
   app.add_option("--iterations", options.iterations, "from 0, as 0-2,5 or 10- (0)")
       ->type_name("LIST");
   app.add_option("--ranks", options.ranks, "as 0-3 (all)")->type_name("LIST");
+  app.add_option("--comm", options.comm, "also collectives: metadata, hash (of buffers), full")
+      ->check(CLI::IsMember({"metadata", "hash", "full"}))
+      ->type_name("HOW");
   app.add_option("--init-from", options.init_from, "start weights: a TRACE's, or random by seed:N")
       ->type_name("FROM");
   app.add_option("--layout", options.layout, "how shards are cut, where the program does not say")
