@@ -6,6 +6,8 @@
 #include <cmath>
 #include <utility>
 
+#include "samples/cpp/trace.hpp"
+
 namespace {
 
 constexpr float kNormEpsilon = 1e-5f;
@@ -14,15 +16,6 @@ std::uint64_t hash_of(const std::string& name) {
   std::uint64_t value = 0;
   for (const char c : name) value = hash(value ^ static_cast<unsigned char>(c));
   return value;
-}
-
-// A tensor of this rank's tokens.
-Tensor local_tokens(std::size_t rows, std::size_t columns, const Group& tp) {
-  return {rows,
-          columns,
-          std::vector<float>(rows * columns),
-          "t[tp] h",
-          {rows * static_cast<std::size_t>(tp.size()), columns}};
 }
 
 // A tensor of all tokens and this rank's features.
@@ -34,16 +27,23 @@ Tensor local_features(std::size_t rows, std::size_t columns, const Group& tp) {
           {rows, columns * static_cast<std::size_t>(tp.size())}};
 }
 
-Tensor gather_tokens(const Tensor& local, const Group& tp) {
-  return {local.rows * static_cast<std::size_t>(tp.size()), local.columns, tp.gather(local.values),
-          "t h", local.global};
+Tensor gather_tokens(const Tensor& local, const Group& tp, bool waits = true) {
+  return {local.rows * static_cast<std::size_t>(tp.size()), local.columns,
+          tp.gather(local.values, waits), "t h", local.global};
 }
 
-Tensor sum_and_scatter_tokens(Tensor partial, const Group& tp) {
+Tensor sum_and_scatter_tokens(const Tensor& partial, const Group& tp) {
   Tensor local =
       local_tokens(partial.rows / static_cast<std::size_t>(tp.size()), partial.columns, tp);
-  local.values = tp.sum_and_scatter(std::move(partial.values));
+  local.values = tp.sum_and_scatter(partial.values);
   return local;
+}
+
+template <typename Saved>
+Saved take_oldest(std::deque<Saved>& queue) {
+  Saved oldest = std::move(queue.front());
+  queue.pop_front();
+  return oldest;
 }
 
 // output[t][o] = sum over i of input[t][i] * weight[o][i]
@@ -131,6 +131,14 @@ Parameter make_parameter(const std::string& name, const std::vector<std::uint64_
   return parameter;
 }
 
+Tensor local_tokens(std::size_t rows, std::size_t columns, const Group& tp) {
+  return {rows,
+          columns,
+          std::vector<float>(rows * columns),
+          "t[tp] h",
+          {rows * static_cast<std::size_t>(tp.size()), columns}};
+}
+
 // ---- embedding ----
 
 Embedding::Embedding(const std::string& name, std::size_t vocabulary, std::size_t width,
@@ -146,7 +154,7 @@ bool Embedding::owns(std::int64_t token) const {
 }
 
 Tensor Embedding::forward(std::span<const std::int64_t> tokens) {
-  tokens_.assign(tokens.begin(), tokens.end());
+  tokens_.emplace_back(tokens.begin(), tokens.end());
   const std::size_t width = weight.shape[1];
   Tensor partial{tokens.size(), width, std::vector<float>(tokens.size() * width), "", {}};
   for (std::size_t t = 0; t < tokens.size(); ++t) {
@@ -154,15 +162,16 @@ Tensor Embedding::forward(std::span<const std::int64_t> tokens) {
     std::copy_n(weight.values.data() + static_cast<std::size_t>(tokens[t] - first_) * width, width,
                 partial.row(t));
   }
-  return sum_and_scatter_tokens(std::move(partial), tp_);
+  return sum_and_scatter_tokens(partial, tp_);
 }
 
 void Embedding::backward(const Tensor& gradient) {
   const Tensor all = gather_tokens(gradient, tp_);
-  for (std::size_t t = 0; t < tokens_.size(); ++t) {
-    if (!owns(tokens_[t])) continue;
+  const std::vector<std::int64_t> tokens = take_oldest(tokens_);
+  for (std::size_t t = 0; t < tokens.size(); ++t) {
+    if (!owns(tokens[t])) continue;
     float* row =
-        weight.gradient.data() + static_cast<std::size_t>(tokens_[t] - first_) * all.columns;
+        weight.gradient.data() + static_cast<std::size_t>(tokens[t] - first_) * all.columns;
     for (std::size_t i = 0; i < all.columns; ++i) row[i] += all.row(t)[i];
   }
 }
@@ -178,8 +187,7 @@ LayerNorm::LayerNorm(const std::string& name, std::size_t width, const Group& tp
 
 Tensor LayerNorm::forward(const Tensor& input) {
   Tensor output = input;
-  normalized_ = input;
-  inverse_deviation_.resize(input.rows);
+  Saved& saved = saved_.emplace_back(Saved{input, std::vector<float>(input.rows)});
   const auto width = static_cast<float>(input.columns);
   for (std::size_t t = 0; t < input.rows; ++t) {
     float mean = 0;
@@ -188,20 +196,21 @@ Tensor LayerNorm::forward(const Tensor& input) {
     for (std::size_t i = 0; i < input.columns; ++i) {
       variance += (input.row(t)[i] - mean) * (input.row(t)[i] - mean) / width;
     }
-    inverse_deviation_[t] = 1 / std::sqrt(variance + kNormEpsilon);
+    saved.inverse_deviation[t] = 1 / std::sqrt(variance + kNormEpsilon);
     for (std::size_t i = 0; i < input.columns; ++i) {
-      normalized_.row(t)[i] = (input.row(t)[i] - mean) * inverse_deviation_[t];
-      output.row(t)[i] = normalized_.row(t)[i] * weight.values[i] + bias.values[i];
+      saved.normalized.row(t)[i] = (input.row(t)[i] - mean) * saved.inverse_deviation[t];
+      output.row(t)[i] = saved.normalized.row(t)[i] * weight.values[i] + bias.values[i];
     }
   }
   return output;
 }
 
 Tensor LayerNorm::backward(const Tensor& gradient) {
+  const Saved saved = take_oldest(saved_);
   Tensor result = gradient;
   const auto width = static_cast<float>(gradient.columns);
   for (std::size_t t = 0; t < gradient.rows; ++t) {
-    const float* x = normalized_.row(t);
+    const float* x = saved.normalized.row(t);
     float mean = 0;        // of the gradient of x
     float projection = 0;  // of it on x
     for (std::size_t i = 0; i < gradient.columns; ++i) {
@@ -213,7 +222,7 @@ Tensor LayerNorm::backward(const Tensor& gradient) {
     }
     for (std::size_t i = 0; i < gradient.columns; ++i) {
       const float g = gradient.row(t)[i] * weight.values[i];
-      result.row(t)[i] = (g - mean - x[i] * projection) * inverse_deviation_[t];
+      result.row(t)[i] = (g - mean - x[i] * projection) * saved.inverse_deviation[t];
     }
   }
   return result;
@@ -230,19 +239,21 @@ ColumnLinear::ColumnLinear(const std::string& name, std::size_t inputs, std::siz
 }
 
 Tensor ColumnLinear::forward(const Tensor& input) {
-  input_ = gather_tokens(input, tp_);
-  Tensor output = local_features(input_.rows, weight.shape[0], tp_);
-  multiply(input_, weight, output);
+  const Tensor& all = inputs_.emplace_back(gather_tokens(input, tp_, waits));
+  trace_input(all);
+  Tensor output = local_features(all.rows, weight.shape[0], tp_);
+  multiply(all, weight, output);
   if (!bias.name.empty()) add_bias(bias, output);
   return output;
 }
 
 Tensor ColumnLinear::backward(const Tensor& gradient) {
-  accumulate(gradient, input_, weight);
+  const Tensor input = take_oldest(inputs_);
+  accumulate(gradient, input, weight);
   if (!bias.name.empty()) accumulate_bias(gradient, bias);
-  Tensor partial{input_.rows, input_.columns, std::vector<float>(input_.values.size()), "", {}};
+  Tensor partial{input.rows, input.columns, std::vector<float>(input.values.size()), "", {}};
   multiply_back(gradient, weight, partial);
-  return sum_and_scatter_tokens(std::move(partial), tp_);
+  return sum_and_scatter_tokens(partial, tp_);
 }
 
 RowLinear::RowLinear(const std::string& name, std::size_t inputs, std::size_t outputs,
@@ -250,16 +261,17 @@ RowLinear::RowLinear(const std::string& name, std::size_t inputs, std::size_t ou
     : weight(make_parameter(name + ".weight", {outputs, inputs}, 1, 0,
                             1 / std::sqrt(static_cast<float>(inputs)), tp)),
       bias(make_parameter(name + ".bias", {outputs}, -1, 0, 0.1f, tp)),
+      sums_over(tp),
       tp_(tp) {
   bias.sequence_parallel = true;
 }
 
 Tensor RowLinear::forward(const Tensor& input) {
-  input_ = input;
+  inputs_.push_back(input);
   Tensor partial{input.rows, weight.shape[0], {}, "", {}};
   partial.values.resize(partial.rows * partial.columns);
   multiply(input, weight, partial);
-  Tensor output = sum_and_scatter_tokens(std::move(partial), tp_);
+  Tensor output = sum_and_scatter_tokens(partial, sums_over);
   add_bias(bias, output);
   return output;
 }
@@ -267,8 +279,8 @@ Tensor RowLinear::forward(const Tensor& input) {
 Tensor RowLinear::backward(const Tensor& gradient) {
   accumulate_bias(gradient, bias);
   const Tensor all = gather_tokens(gradient, tp_);
-  accumulate(all, input_, weight);
-  Tensor result = input_;
+  Tensor result = take_oldest(inputs_);
+  accumulate(all, result, weight);
   std::fill(result.values.begin(), result.values.end(), 0.0f);
   multiply_back(all, weight, result);
   return result;

@@ -2,10 +2,13 @@
 // The layers, each with its backward pass by hand. Between layers the tokens of a micro-batch are
 // cut over tp (sequence parallelism): a norm sees only this rank's tokens, a linear layer gathers
 // all of them, works on its share of the features, and gives back sums that are scattered again.
+// A pipeline stage begins micro-batches before it is done with others: what a backward pass needs
+// waits in a queue, and backward() is for the oldest forward() that has not had one.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <span>
 #include <string>
 #include <vector>
@@ -35,8 +38,13 @@ struct Parameter {
   std::string dims;
   // Its gradient is made from this rank's tokens only and must be summed over tp.
   bool sequence_parallel = false;
+  // One more sum of its gradient over dp, which must not be.
+  bool reduced_twice = false;
   std::vector<float> values;
   std::vector<float> gradient;
+  // What the optimizer of this rank works on: the part that begins at `first`.
+  std::size_t first = 0;
+  std::vector<float> reduced;
   std::vector<float> momentum;
 };
 
@@ -45,6 +53,9 @@ struct Parameter {
 Parameter make_parameter(const std::string& name, const std::vector<std::uint64_t>& global, int cut,
                          float center, float scale, const Group& tp);
 std::uint64_t hash(std::uint64_t value);
+
+// Zeros: a tensor of this rank's tokens.
+Tensor local_tokens(std::size_t rows, std::size_t columns, const Group& tp);
 
 class Embedding {
  public:
@@ -59,7 +70,7 @@ class Embedding {
   Group tp_;
   std::int64_t first_;  // token of this rank's first row
   bool masks_last_row_;
-  std::vector<std::int64_t> tokens_;
+  std::deque<std::vector<std::int64_t>> tokens_;
 };
 
 class LayerNorm {
@@ -71,8 +82,11 @@ class LayerNorm {
   Parameter bias;
 
  private:
-  Tensor normalized_;
-  std::vector<float> inverse_deviation_;  // of each token
+  struct Saved {
+    Tensor normalized;
+    std::vector<float> inverse_deviation;  // of each token
+  };
+  std::deque<Saved> saved_;
 };
 
 // Gathers all tokens, makes this rank's share of the output features.
@@ -83,11 +97,12 @@ class ColumnLinear {
   Tensor forward(const Tensor& input);
   Tensor backward(const Tensor& gradient);
   Parameter weight;
-  Parameter bias;  // empty when there is none
+  Parameter bias;     // empty when there is none
+  bool waits = true;  // for the tokens that it gathers
 
  private:
   Group tp_;
-  Tensor input_;
+  std::deque<Tensor> inputs_;
 };
 
 // Works on this rank's share of the input features, sums over tp, keeps this rank's tokens.
@@ -98,10 +113,11 @@ class RowLinear {
   Tensor backward(const Tensor& gradient);
   Parameter weight;
   Parameter bias;
+  Group sums_over;  // tp
 
  private:
   Group tp_;
-  Tensor input_;
+  std::deque<Tensor> inputs_;
 };
 
 Tensor relu(const Tensor& input);

@@ -14,48 +14,77 @@ void add(const Tensor& other, Tensor& sum) {
   for (std::size_t i = 0; i < sum.values.size(); ++i) sum.values[i] += other.values[i];
 }
 
+// `layer` works on the input, within its scope; what it returns is recorded.
+template <typename Layer, typename Input>
+Tensor run_forward(const std::string& name, Layer& layer, const Input& input) {
+  const TraceScope scope(name);
+  Tensor output = layer.forward(input);
+  trace_output(output);
+  return output;
+}
+
+template <typename Layer>
+Tensor run_backward(const std::string& name, Layer& layer, Tensor& gradient) {
+  const TraceScope scope(name);
+  trace_gradient(gradient);
+  return layer.backward(gradient);
+}
+
 }  // namespace
 
-Model::Model(int layers, const Group& tp, Bug bug)
-    : tp_(tp),
-      embedding_("embedding", kVocabulary, kWidth, tp, bug == Bug::embedding_mask),
-      final_norm_("final_norm", kWidth, tp),
-      output_("output", kWidth, kVocabulary, tp, false) {
-  for (int layer = 0; layer < layers; ++layer) {
-    if (bug == Bug::layers_lost && layer == 1) continue;
-    const std::string name = "layers." + std::to_string(layer);
-    blocks_.push_back({name, LayerNorm(name + ".norm", kWidth, tp),
-                       ColumnLinear(name + ".fc1", kWidth, kHidden, tp, true),
-                       RowLinear(name + ".fc2", kHidden, kWidth, tp), Tensor{}});
-    if (bug == Bug::norm_grad_sync && layer == 1) {
-      blocks_.back().norm.weight.sequence_parallel = false;
-      blocks_.back().norm.bias.sequence_parallel = false;
-    }
+Model::Model(int layers, const Mesh& mesh, Bug bug) : tp_(mesh.tp) {
+  const int stage = mesh.pp.member();
+  const int share = layers / mesh.pp.size();
+  if (stage == 0) {
+    embedding_.emplace("embedding", kVocabulary, kWidth, mesh.tp, bug == Bug::embedding_mask);
+  }
+  for (int layer = stage * share; layer < (stage + 1) * share; ++layer) {
+    if (bug != Bug::layers_lost || layer != 1) add_block(layer, mesh, bug);
+  }
+  if (stage == mesh.pp.size() - 1) {
+    head_.emplace(Head{LayerNorm("final_norm", kWidth, mesh.tp),
+                       ColumnLinear("output", kWidth, kVocabulary, mesh.tp, false),
+                       {}});
   }
 }
 
-float Model::forward(int microbatch, std::span<const std::int64_t> tokens,
-                     std::span<const std::int64_t> targets) {
-  trace_tokens(microbatch, "input.tokens", tokens);
-  trace_tokens(microbatch, "input.targets", targets);
-  Tensor x = embedding_.forward(tokens);
-  trace_output(microbatch, "embedding", x);
-  for (Block& block : blocks_) {
-    Tensor normed = block.norm.forward(x);
-    trace_output(microbatch, block.name + ".norm", normed);
-    block.before_relu = block.fc1.forward(normed);
-    trace_output(microbatch, block.name + ".fc1", block.before_relu);
-    Tensor added = block.fc2.forward(relu(block.before_relu));
-    trace_output(microbatch, block.name + ".fc2", added);
-    add(added, x);
-    trace_output(microbatch, block.name, x);
+void Model::add_block(int layer, const Mesh& mesh, Bug bug) {
+  const std::string name = "layers." + std::to_string(layer);
+  Block& block =
+      blocks_.emplace_back(Block{name,
+                                 LayerNorm(name + ".norm", kWidth, mesh.tp),
+                                 ColumnLinear(name + ".fc1", kWidth, kHidden, mesh.tp, true),
+                                 RowLinear(name + ".fc2", kHidden, kWidth, mesh.tp),
+                                 {}});
+  if (layer != 1) return;
+  const bool marked = bug != Bug::norm_grad_sync;
+  block.norm.weight.sequence_parallel = marked;
+  block.norm.bias.sequence_parallel = marked;
+  block.norm.weight.reduced_twice = bug == Bug::doubled_reduction;
+  block.fc1.waits = bug != Bug::missing_wait;
+  if (bug == Bug::wrong_activation_group) block.fc2.sums_over = mesh.dp;
+}
+
+void Model::forward(Block& block, Tensor& x) {
+  const TraceScope scope(block.name);
+  const Tensor normed = run_forward(block.name + ".norm", block.norm, x);
+  const Tensor& hidden =
+      block.before_relu.emplace_back(run_forward(block.name + ".fc1", block.fc1, normed));
+  add(run_forward(block.name + ".fc2", block.fc2, relu(hidden)), x);
+  trace_output(x);
+}
+
+float Model::forward(const Sample& sample, Tensor& x) {
+  trace_tokens("input.tokens", sample.tokens);
+  trace_tokens("input.targets", sample.targets);
+  if (embedding_) {
+    x = run_forward("embedding", *embedding_, std::span<const std::int64_t>(sample.tokens));
   }
-  x = final_norm_.forward(x);
-  trace_output(microbatch, "final_norm", x);
-  Tensor logits = output_.forward(x);
-  trace_output(microbatch, "output", logits);
-  const float loss = cross_entropy(logits, targets);
-  trace_loss(microbatch, loss);
+  for (Block& block : blocks_) forward(block, x);
+  if (!head_) return 0;
+  const Tensor normed = run_forward("final_norm", head_->norm, x);
+  const float loss = cross_entropy(run_forward("output", head_->output, normed), sample.targets);
+  trace_loss(loss);
   return loss;
 }
 
@@ -68,7 +97,7 @@ float Model::cross_entropy(const Tensor& logits, std::span<const std::int64_t> t
   };
   const std::size_t first = static_cast<std::size_t>(tp_.member()) * logits.columns;
   const auto tokens = static_cast<float>(logits.rows);
-  logits_gradient_ = logits;
+  Tensor& gradient = head_->logits_gradients.emplace_back(logits);
   float loss = 0;
   for (std::size_t t = 0; t < logits.rows; ++t) {
     const auto target = static_cast<std::size_t>(targets[t]);
@@ -79,53 +108,65 @@ float Model::cross_entropy(const Tensor& logits, std::span<const std::int64_t> t
     loss += (std::log(sum) + highest - at(t, target)) / tokens;
     for (std::size_t i = 0; i < logits.columns; ++i) {
       const float probability = std::exp(at(t, first + i) - highest) / sum;
-      logits_gradient_.row(t)[i] = (probability - (first + i == target ? 1.0f : 0.0f)) / tokens;
+      gradient.row(t)[i] = (probability - (first + i == target ? 1.0f : 0.0f)) / tokens;
     }
   }
   return loss;
 }
 
-void Model::backward(int microbatch) {
-  trace_gradient(microbatch, "output", logits_gradient_);
-  Tensor gradient = output_.backward(logits_gradient_);
-  trace_gradient(microbatch, "final_norm", gradient);
-  gradient = final_norm_.backward(gradient);
-  for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block) {
-    trace_gradient(microbatch, block->name, gradient);
-    trace_gradient(microbatch, block->name + ".fc2", gradient);
-    Tensor hidden = relu_backward(block->before_relu, block->fc2.backward(gradient));
-    trace_gradient(microbatch, block->name + ".fc1", hidden);
-    Tensor normed = block->fc1.backward(hidden);
-    trace_gradient(microbatch, block->name + ".norm", normed);
-    add(block->norm.backward(normed), gradient);
+void Model::backward(Block& block, Tensor& gradient) {
+  const TraceScope scope(block.name);
+  trace_gradient(gradient);
+  Tensor hidden = relu_backward(block.before_relu.front(),
+                                run_backward(block.name + ".fc2", block.fc2, gradient));
+  block.before_relu.pop_front();
+  Tensor normed = run_backward(block.name + ".fc1", block.fc1, hidden);
+  add(run_backward(block.name + ".norm", block.norm, normed), gradient);
+}
+
+void Model::backward(Tensor& gradient) {
+  if (head_) {
+    gradient = run_backward("output", head_->output, head_->logits_gradients.front());
+    head_->logits_gradients.pop_front();
+    gradient = run_backward("final_norm", head_->norm, gradient);
   }
-  trace_gradient(microbatch, "embedding", gradient);
-  embedding_.backward(gradient);
+  for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block) backward(*block, gradient);
+  if (embedding_) {
+    const TraceScope scope("embedding");
+    trace_gradient(gradient);
+    embedding_->backward(gradient);
+  }
 }
 
 std::vector<Parameter*> Model::parameters() {
-  std::vector<Parameter*> all = {&embedding_.weight};
+  std::vector<Parameter*> all;
+  if (embedding_) all.push_back(&embedding_->weight);
   for (Block& block : blocks_) {
     for (Parameter* parameter : {&block.norm.weight, &block.norm.bias, &block.fc1.weight,
                                  &block.fc1.bias, &block.fc2.weight, &block.fc2.bias}) {
       all.push_back(parameter);
     }
   }
-  for (Parameter* parameter : {&final_norm_.weight, &final_norm_.bias, &output_.weight}) {
-    all.push_back(parameter);
+  if (head_) {
+    for (Parameter* parameter : {&head_->norm.weight, &head_->norm.bias, &head_->output.weight}) {
+      all.push_back(parameter);
+    }
   }
   return all;
 }
 
 std::vector<ModuleName> Model::modules() const {
-  std::vector<ModuleName> all = {{"@root", "Model"}, {"embedding", "Embedding"}};
+  std::vector<ModuleName> all = {{"@root", "Model"}};
+  if (embedding_) all.push_back({"embedding", "Embedding"});
   for (const Block& block : blocks_) {
     all.push_back({block.name, "Block"});
     all.push_back({block.name + ".norm", "LayerNorm"});
     all.push_back({block.name + ".fc1", "ColumnLinear"});
     all.push_back({block.name + ".fc2", "RowLinear"});
   }
-  all.push_back({"final_norm", "LayerNorm"});
-  all.push_back({"output", "ColumnLinear"});
+  if (head_) {
+    all.push_back({"final_norm", "LayerNorm"});
+    all.push_back({"output", "ColumnLinear"});
+  }
   return all;
 }

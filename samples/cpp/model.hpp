@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// embedding, then blocks x + fc2(relu(fc1(norm(x)))), final norm, output, cross entropy.
+// embedding, then blocks x + fc2(relu(fc1(norm(x)))), final norm, output, cross entropy; of them
+// what this rank's pipeline stage has.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "samples/cpp/bug.hpp"
 #include "samples/cpp/layers.hpp"
 #include "samples/cpp/parallel.hpp"
 
@@ -15,17 +19,9 @@ inline constexpr std::size_t kVocabulary = 64;
 inline constexpr std::size_t kWidth = 32;
 inline constexpr std::size_t kHidden = 64;
 
-// Silent bugs to train with; expected.json says where a comparison must first see each.
-enum class Bug {
-  none,
-  // layers.1.norm is not marked as sequence parallel: its gradients are not summed over tp.
-  norm_grad_sync,
-  // The last row of each rank's part of the vocabulary is taken for another rank's.
-  embedding_mask,
-  // The block layers.1 is left out.
-  layers_lost,
-  // Gradients are summed over dp and divided by the local number of micro-batches only.
-  grad_factor,
+struct Sample {
+  std::vector<std::int64_t> tokens;
+  std::vector<std::int64_t> targets;
 };
 
 struct Block {
@@ -33,28 +29,40 @@ struct Block {
   LayerNorm norm;
   ColumnLinear fc1;
   RowLinear fc2;
-  Tensor before_relu;
+  std::deque<Tensor> before_relu;
 };
 
 class Model {
  public:
-  Model(int layers, const Group& tp, Bug bug);
-  // The mean loss of the micro-batch's tokens.
-  float forward(int microbatch, std::span<const std::int64_t> tokens,
-                std::span<const std::int64_t> targets);
-  // Of the latest forward; adds to the parameters' gradients.
-  void backward(int microbatch);
+  // `layers` of all stages, which each have an equal number of them.
+  Model(int layers, const Mesh& mesh, Bug bug);
+  // `x` is what the stage before has made, and becomes what the one after needs. Returns the mean
+  // loss of the micro-batch's tokens, 0 on all stages but the last.
+  float forward(const Sample& sample, Tensor& x);
+  // Of the oldest forward that has had none; adds to the parameters' gradients. `gradient` is that
+  // of what the stage after was given, and becomes that of what the stage before has made.
+  void backward(Tensor& gradient);
 
-  [[nodiscard]] std::vector<Parameter*> parameters();
-  [[nodiscard]] std::vector<ModuleName> modules() const;  // in the order of forward
+  [[nodiscard]] std::vector<Parameter*> parameters();     // in the order of forward
+  [[nodiscard]] std::vector<ModuleName> modules() const;  // likewise
+  [[nodiscard]] std::string first_block() const { return blocks_.front().name; }
+  [[nodiscard]] std::string last_block() const { return blocks_.back().name; }
 
  private:
+  void add_block(int layer, const Mesh& mesh, Bug bug);
+  void forward(Block& block, Tensor& x);
+  void backward(Block& block, Tensor& gradient);
   float cross_entropy(const Tensor& logits, std::span<const std::int64_t> targets);
 
+  // What only the last stage has.
+  struct Head {
+    LayerNorm norm;
+    ColumnLinear output;
+    std::deque<Tensor> logits_gradients;
+  };
+
   Group tp_;
-  Embedding embedding_;
+  std::optional<Embedding> embedding_;  // the first stage's
   std::deque<Block> blocks_;
-  LayerNorm final_norm_;
-  ColumnLinear output_;
-  Tensor logits_gradient_;
+  std::optional<Head> head_;
 };

@@ -15,12 +15,23 @@
 void trace_open(const Mesh& mesh, const std::vector<ModuleName>& modules,
                 std::span<Parameter* const> parameters, int microbatches);
 void trace_begin(int iteration);
+void trace_microbatch(int microbatch);  // what follows is part of it; -1: of none
 void trace_close();
 
-void trace_tokens(int microbatch, const std::string& slot, std::span<const std::int64_t> tokens);
-void trace_output(int microbatch, const std::string& module, Tensor& output);
-void trace_gradient(int microbatch, const std::string& module, Tensor& gradient);
-void trace_loss(int microbatch, float loss);
+// While it lives, what is recorded and communicated is this module's.
+class TraceScope {
+ public:
+  explicit TraceScope(const std::string& module);
+  ~TraceScope();
+  TraceScope(const TraceScope&) = delete;
+  TraceScope& operator=(const TraceScope&) = delete;
+};
+
+void trace_tokens(const std::string& slot, std::span<const std::int64_t> tokens);
+void trace_input(const Tensor& input);  // one that no module has returned
+void trace_output(Tensor& output);
+void trace_gradient(Tensor& gradient);
+void trace_loss(float loss);
 
 // Of all parameters: their values before the forward passes, their gradients, what the step starts
 // from, what it made of them.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trains a small residual MLP in dp x tp processes. Every layout starts from the same weights and
-// sees the same samples, so the printed losses agree up to rounding; they are printed with %a, so
-// that two runs of one layout can be compared bit for bit.
+// See trainer.hpp.
+#include "samples/cpp/trainer.hpp"
+
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -12,63 +12,66 @@
 #include <vector>
 
 #include "samples/cpp/model.hpp"
-#include "samples/cpp/parallel.hpp"
+#include "samples/cpp/optimizer.hpp"
+#include "samples/cpp/pipeline.hpp"
 #include "samples/cpp/trace.hpp"
 
 namespace {
 
 constexpr int kSamples = 4;  // of an iteration; each is one micro-batch
 constexpr std::size_t kTokens = 32;
-constexpr float kLearningRate = 0.1f;
-constexpr float kMomentum = 0.9f;
 
 constexpr const char* kHelp =
-    "usage: trainer [--tp N] [--dp N] [--layers N] [--iters N] [--bug NAME]\n"
-    "Starts tp * dp processes, or is one of them when RANK and WORLD_SIZE are set.\n"
-    "Bugs: norm-grad-sync, embedding-mask, layers-lost, grad-factor\n";
+    "usage: trainer [--tp N] [--dp N] [--pp N] [--zero 0|1] [--layers N] [--iters N] [--bug NAME]\n"
+    "Starts tp * dp * pp processes, or is one of them when RANK and WORLD_SIZE are set.\n"
+    "--zero 1: each dp rank keeps the optimizer's state of its part of every parameter.\n"
+    "Bugs: ";
 
 struct Settings {
-  int tp = 1;
-  int dp = 1;
+  MeshSizes sizes;
+  int zero = 0;
   int layers = 4;
   int iterations = 2;
   Bug bug = Bug::none;
 };
 
-const std::map<std::string, Bug> kBugs = {{"norm-grad-sync", Bug::norm_grad_sync},
-                                          {"embedding-mask", Bug::embedding_mask},
-                                          {"layers-lost", Bug::layers_lost},
-                                          {"grad-factor", Bug::grad_factor}};
+void refuse_what_does_not_divide(const Settings& settings) {
+  if (kTokens % static_cast<std::size_t>(settings.sizes.tp) != 0 ||
+      kSamples % settings.sizes.dp != 0) {
+    throw std::invalid_argument("tp must divide 32 and dp must divide 4");
+  }
+  if (settings.layers % settings.sizes.pp != 0) {
+    throw std::invalid_argument("pp must divide the number of layers");
+  }
+  if (settings.bug == Bug::layers_lost && settings.layers == settings.sizes.pp) {
+    throw std::invalid_argument("layers-lost needs stages of more than one layer");
+  }
+}
 
-Settings parse(int argc, char** argv) {
+Settings parse(int argc, char** argv, bool nccl) {
   Settings settings;
-  const std::map<std::string, int*> numbers = {{"--tp", &settings.tp},
-                                               {"--dp", &settings.dp},
+  const std::map<std::string, int*> numbers = {{"--tp", &settings.sizes.tp},
+                                               {"--dp", &settings.sizes.dp},
+                                               {"--pp", &settings.sizes.pp},
                                                {"--layers", &settings.layers},
                                                {"--iters", &settings.iterations}};
   for (int i = 1; i < argc; i += 2) {
     const std::string name = argv[i];
     const std::string value = i + 1 < argc ? argv[i + 1] : "";
     const auto number = numbers.find(name);
-    const auto bug = kBugs.find(value);
     if (number != numbers.end() && std::atoi(value.c_str()) > 0) {
       *number->second = std::atoi(value.c_str());
-    } else if (name == "--bug" && bug != kBugs.end()) {
-      settings.bug = bug->second;
+    } else if (name == "--zero" && (value == "0" || value == "1")) {
+      settings.zero = value == "1" ? 1 : 0;
+    } else if (name == "--bug") {
+      settings.bug = bug_of(value, nccl);
     } else {
       throw std::invalid_argument(name + " " + value + " is not understood, see --help");
     }
   }
-  if (kTokens % static_cast<std::size_t>(settings.tp) != 0 || kSamples % settings.dp != 0) {
-    throw std::invalid_argument("tp must divide 32 and dp must divide 4");
-  }
+  refuse_what_does_not_divide(settings);
   return settings;
 }
-
-struct Sample {
-  std::vector<std::int64_t> tokens;
-  std::vector<std::int64_t> targets;
-};
 
 // The same in every layout: a hash of its number. Each token has one right successor to learn.
 Sample make_sample(int number) {
@@ -82,63 +85,29 @@ Sample make_sample(int number) {
   return sample;
 }
 
-// Local sums become means over all samples.
-void reduce_gradients(std::vector<Parameter*>& parameters, const Mesh& mesh, Bug bug) {
-  const int samples = bug == Bug::grad_factor ? kSamples / mesh.dp.size() : kSamples;
-  for (Parameter* parameter : parameters) {
-    if (parameter->sequence_parallel) mesh.tp.sum(parameter->gradient);
-    mesh.dp.sum(parameter->gradient);
-    for (float& value : parameter->gradient) value /= static_cast<float>(samples);
-  }
-}
-
-float gradient_norm(const std::vector<Parameter*>& parameters, const Mesh& mesh) {
-  float cut = 0;    // squares of parameters that tp shares
-  float whole = 0;  // of those that all its ranks have
-  for (const Parameter* parameter : parameters) {
-    float& sum = parameter->shape == parameter->global ? whole : cut;
-    for (const float value : parameter->gradient) sum += value * value;
-  }
-  if (mesh.tp.size() > 1) mesh.tp.sum({&cut, 1});
-  return std::sqrt(cut + whole);
-}
-
-void step(std::vector<Parameter*>& parameters) {
-  for (Parameter* parameter : parameters) {
-    for (std::size_t i = 0; i < parameter->values.size(); ++i) {
-      float& momentum = parameter->momentum[i];
-      momentum = kMomentum * momentum + parameter->gradient[i];
-      parameter->values[i] -= kLearningRate * momentum;
-      parameter->gradient[i] = 0;
-    }
-  }
-}
-
 int train(const Settings& settings, const Mesh& mesh) {
-  Model model(settings.layers, mesh.tp, settings.bug);
+  Model model(settings.layers, mesh, settings.bug);
   std::vector<Parameter*> parameters = model.parameters();
+  Optimizer optimizer(parameters, mesh, kSamples, settings.zero == 1, settings.bug);
   const int share = kSamples / mesh.dp.size();
   trace_open(mesh, model.modules(), parameters, share);
   for (int iteration = 0; iteration < settings.iterations; ++iteration) {
     trace_begin(iteration);
     trace_values(parameters);
-    float loss = 0;
-    for (int microbatch = 0; microbatch < share; ++microbatch) {
-      const int number = iteration * kSamples + mesh.dp.member() * share + microbatch;
-      const Sample sample = make_sample(number);
-      loss += model.forward(microbatch, sample.tokens, sample.targets);
-      model.backward(microbatch);
-    }
-    reduce_gradients(parameters, mesh, settings.bug);
+    const int first = iteration * kSamples + mesh.dp.member() * share;
+    const float loss = run_pipeline(model, mesh, share, kTokens, [&](int microbatch) {
+      return make_sample(first + microbatch);
+    });
+    optimizer.reduce_gradients();
     trace_reduced(parameters);
-    mesh.dp.sum({&loss, 1});
-    const float norm = gradient_norm(parameters, mesh);
+    float sums[] = {mesh.tp.member() == 0 ? loss : 0, optimizer.squared_norm()};
+    mesh.world.sum(sums);
     trace_before_step(parameters);
-    step(parameters);
+    optimizer.step();
     trace_step(parameters);
     if (mesh.rank == 0) {
       std::printf("iteration %d loss %a grad_norm %a\n", iteration,
-                  static_cast<double>(loss / kSamples), static_cast<double>(norm));
+                  static_cast<double>(sums[0] / kSamples), static_cast<double>(std::sqrt(sums[1])));
     }
   }
   trace_close();
@@ -147,12 +116,16 @@ int train(const Settings& settings, const Mesh& mesh) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int trainer_main(int argc, char** argv, const Connect& connect, bool nccl) {
   try {
-    if (argc == 2 && std::string(argv[1]) == "--help") return std::fputs(kHelp, stdout) < 0 ? 1 : 0;
-    const Settings settings = parse(argc, argv);
-    return run_ranks(settings.dp, settings.tp,
-                     [&](const Mesh& mesh) { return train(settings, mesh); });
+    if (argc == 2 && std::string(argv[1]) == "--help") {
+      std::printf("%s%s\n", kHelp, bug_names(nccl).c_str());
+      return 0;
+    }
+    const Settings settings = parse(argc, argv, nccl);
+    return run_ranks(settings.sizes, [&](const Mesh& mesh) {
+      return train(settings, connect(mesh, settings.bug));
+    });
   } catch (const std::exception& error) {
     std::fprintf(stderr, "trainer: %s\n", error.what());
     return 2;

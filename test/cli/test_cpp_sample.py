@@ -10,7 +10,9 @@ import unittest
 BUILD = pathlib.Path(os.environ["TTRACE_BUILD"])
 CAPTURE = BUILD / "tools/ttrace-capture"
 TRAINER = BUILD / "samples/cpp/trainer"
-LAYOUTS = [[], ["--tp", "2"], ["--dp", "2"], ["--tp", "2", "--dp", "2"]]
+LAYOUTS = [[], ["--tp", "2"], ["--dp", "2"], ["--pp", "2"], ["--tp", "2", "--dp", "2"],
+           ["--pp", "4", "--tp", "2"], ["--dp", "4", "--zero", "1"],
+           ["--tp", "2", "--pp", "2", "--dp", "2", "--zero", "1"]]
 LIMIT_SECONDS = 120
 
 
@@ -59,7 +61,7 @@ class CppSample(unittest.TestCase):
         for rank in (0, 1):
             told = json.loads((self.trace / f"rank{rank:05d}/rank.json").read_text())
             self.assertEqual((told["rank"], told["world_size"], told["degraded"]), (rank, 2, False))
-            self.assertEqual(told["axes"][1], {"name": "tp", "size": 2, "coord": rank})
+            self.assertEqual(told["axes"][2], {"name": "tp", "size": 2, "coord": rank})
             self.assertEqual(len(told["modules"]), 20)
             self.assertEqual(told["parameters"]["layers.1.fc1.weight"]["shape"], [32, 32])
 
