@@ -35,7 +35,7 @@ struct Settings {
   Bug bug = Bug::none;
 };
 
-void refuse_what_does_not_divide(const Settings& settings) {
+void refuse_what_does_not_fit(const Settings& settings) {
   if (kTokens % static_cast<std::size_t>(settings.sizes.tp) != 0 ||
       kSamples % settings.sizes.dp != 0) {
     throw std::invalid_argument("tp must divide 32 and dp must divide 4");
@@ -45,6 +45,11 @@ void refuse_what_does_not_divide(const Settings& settings) {
   }
   if (settings.bug == Bug::layers_lost && settings.layers == settings.sizes.pp) {
     throw std::invalid_argument("layers-lost needs stages of more than one layer");
+  }
+  const bool mixes =
+      settings.bug == Bug::wrong_group || settings.bug == Bug::wrong_activation_group;
+  if (mixes && settings.sizes.tp != settings.sizes.dp) {
+    throw std::invalid_argument("this bug is silent only where tp and dp are of one size");
   }
 }
 
@@ -69,7 +74,7 @@ Settings parse(int argc, char** argv, bool nccl) {
       throw std::invalid_argument(name + " " + value + " is not understood, see --help");
     }
   }
-  refuse_what_does_not_divide(settings);
+  refuse_what_does_not_fit(settings);
   return settings;
 }
 
