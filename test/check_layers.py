@@ -35,9 +35,9 @@ THIRD_PARTY = {
     "CLI/": ("tools/", "bench/"),
     "xxhash.h": ("libttrace/", "invariant/", "capture/hash.cpp", "test/", "bench/"),
     "hwy/": ("diff/", "test/", "bench/"),
-    "cuda": ("diff/", "capture/", "test/", "bench/"),
+    "cuda": ("diff/", "capture/", "test/", "bench/", "samples/nccl/"),
     "cub/": ("diff/", "bench/"),
-    "nccl.h": ("capture/", "test/"),
+    "nccl.h": ("capture/", "test/", "samples/nccl/"),
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+[<"]([^>"]+)[>"]')
 
