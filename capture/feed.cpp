@@ -24,7 +24,7 @@ Number number_of(const std::string& text) {
   return number;
 }
 
-Layout layout_of(const json& entry) {
+Layout parse_layout(const json& entry) {
   Layout layout = parse_dims(entry.at("dims").get<std::string>());
   if (entry.contains("swapped")) {
     const auto& dims = entry.at("swapped");
@@ -49,7 +49,7 @@ Feed::Feed(const std::string& pack, std::int32_t rank) : pack_(pack) {
     }
     if (!replay.contains("layouts")) return;
     for (const auto& [name, entry] : replay.at("layouts").items()) {
-      layouts_.emplace(name, layout_of(entry));
+      layouts_.emplace(name, parse_layout(entry));
     }
   } catch (const std::exception& error) {
     throw Trouble("--replay", pack,
@@ -104,29 +104,42 @@ bool Feed::replaces_parameters(std::int64_t iteration) const {
   return !knows_state(iteration) || (iteration == 0 && !layouts_.empty());
 }
 
+std::optional<Layout> Feed::layout_of(const PackEntry& entry, std::string_view declared) const {
+  const auto found = layouts_.find(entry.name);
+  std::optional<FlatRange> flat;
+  // Of most tensors nothing but the dims is told, and those are in the pack.
+  const bool told = declared.find("\"flat\"") != std::string_view::npos;
+  if (told) flat = layout_from_json(declared).flat;
+  if (found == layouts_.end() && !flat) return std::nullopt;
+  Layout layout;
+  layout.dims.resize(entry.shape.size());
+  if (found != layouts_.end()) layout = found->second;
+  layout.flat = flat;
+  return layout;
+}
+
 std::string Feed::write(const PackEntry& entry, DType dtype, const Shape& shape,
-                        std::byte* out) const {
+                        std::string_view declared, std::byte* out) const {
   if (is_floating(dtype) != is_floating(entry.dtype) ||
       (!is_floating(dtype) && dtype != entry.dtype)) {
     return "it is " + std::string(name_of(dtype)) + " here, " + std::string(name_of(entry.dtype)) +
            " in the pack";
   }
-  const auto layout = layouts_.find(entry.name);
-  const bool cut = layout != layouts_.end();
-  if (!cut && shape != entry.shape) {
-    return "it is " + text_of(shape) + " here, " + text_of(entry.shape) + " in the pack";
-  }
   try {
+    const std::optional<Layout> layout = layout_of(entry, declared);
+    if (!layout && shape != entry.shape) {
+      return "it is " + text_of(shape) + " here, " + text_of(entry.shape) + " in the pack";
+    }
     std::span<const std::byte> part = pack_.bytes(entry);
     std::vector<std::byte> buffer;
-    if (cut) {
-      const Part wanted{pieces_of(layout->second, entry.shape, shape, where_), entry.shape, shape};
+    if (layout) {
+      const Part wanted{pieces_of(*layout, entry.shape, shape, where_), entry.shape, shape};
       buffer = cut_out(part, wanted, size_of(entry.dtype));
       part = buffer;
     }
     store_as(dtype, entry.dtype, entry.scale, part, out);
-  } catch (const Trouble& trouble) {
-    return trouble.what();
+  } catch (const std::exception& error) {
+    return error.what();
   }
   return {};
 }

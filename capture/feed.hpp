@@ -37,13 +37,17 @@ class Feed {
   // are then recorded as they are fed.
   [[nodiscard]] bool replaces_parameters(std::int64_t iteration) const;
 
-  // Writes this rank's part of the tensor as packed elements of `dtype`. Returns why that cannot
-  // be, or "".
+  // Writes this rank's part of the tensor as packed elements of `dtype`. `declared` is the layout
+  // as the program tells it, "" for none: only it knows the piece of a flattened shard. Returns why
+  // that cannot be, or "".
   [[nodiscard]] std::string write(const PackEntry& entry, DType dtype, const Shape& shape,
-                                  std::byte* out) const;
+                                  std::string_view declared, std::byte* out) const;
 
  private:
   [[nodiscard]] std::optional<Key> key_in_pack(const Key& key) const;
+  // How this rank's tensor is cut out of the whole one; nullopt: not at all.
+  [[nodiscard]] std::optional<Layout> layout_of(const PackEntry& entry,
+                                                std::string_view declared) const;
 
   PackReader pack_;
   std::set<std::int64_t> iterations_;

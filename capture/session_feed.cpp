@@ -31,6 +31,10 @@ Key key_of(const ttrace_tensor& tensor, const CheckedTensor& checked, std::int64
   return key;
 }
 
+std::string_view layout_of(const ttrace_tensor& tensor) {
+  return tensor.layout == nullptr ? std::string_view() : tensor.layout;
+}
+
 Shape shape_of(const ttrace_tensor& tensor) { return {tensor.shape, tensor.shape + tensor.ndim}; }
 
 }  // namespace
@@ -73,7 +77,7 @@ int Session::feed(const ttrace_tensor* tensor, void* data) {
   const PackEntry* entry = feed_->find(key);
   std::string why;
   if (entry != nullptr) {
-    why = feed_->write(*entry, static_cast<DType>(given.dtype), shape_of(given),
+    why = feed_->write(*entry, static_cast<DType>(given.dtype), shape_of(given), layout_of(given),
                        static_cast<std::byte*>(data));
     if (why.empty()) {
       fed_ += is_activation(given.phase) ? 1 : 0;
@@ -96,7 +100,9 @@ bool Session::replaced_parameter(const ttrace_tensor& tensor, const CheckedTenso
   const PackEntry* entry = feed_->find(key_of(tensor, checked, last_iteration_));
   if (entry == nullptr) return false;
   bytes.resize(static_cast<std::size_t>(checked.bytes));
-  return feed_->write(*entry, static_cast<DType>(tensor.dtype), shape_of(tensor), bytes.data())
+  return feed_
+      ->write(*entry, static_cast<DType>(tensor.dtype), shape_of(tensor), layout_of(tensor),
+              bytes.data())
       .empty();
 }
 

@@ -13,10 +13,16 @@ from runs import BUILD, SOURCE, TOOLS, Runs, run
 TRAINER = BUILD / "samples/cpp/trainer"
 CLIENT = BUILD / "test/capture/abi_client"
 BUGS = json.loads((SOURCE / "samples/cpp/expected.json").read_text())["runs"]
-LAYOUTS = {"tp2": ["--tp", "2"], "dp2": ["--dp", "2"], "tp2 dp2": ["--tp", "2", "--dp", "2"]}
 # In each of 2 iterations and 4 micro-batches: an output and its gradient of embedding, 4 blocks with
 # 3 layers each, final norm and output.
 FED = 2 * 4 * 2 * (1 + 4 * (1 + 3) + 2)
+FIRST_STAGE = 2 * 4 * 2 * (1 + 2 * (1 + 3))
+# What each rank is fed: of half the micro-batches where dp is 2.
+LAYOUTS = {"tp2": (["--tp", "2"], [FED] * 2),
+           "dp2": (["--dp", "2"], [FED // 2] * 2),
+           "tp2 dp2": (["--tp", "2", "--dp", "2"], [FED // 2] * 4),
+           "dp2 zero": (["--dp", "2", "--zero", "1"], [FED // 2] * 2),
+           "pp2": (["--pp", "2"], [FIRST_STAGE, FED - FIRST_STAGE])}
 
 
 class ReplayCpp(Runs):
@@ -52,16 +58,14 @@ class ReplayCpp(Runs):
 
     def test_healthy_layouts_are_the_same_whichever_side_is_fed(self):
         reference = self.trace("ref", [])
-        for name, layout in LAYOUTS.items():
+        for name, (layout, each) in LAYOUTS.items():
             with self.subTest(name):
                 candidate = self.trace(name, layout)
                 fed = self.fed(f"{name} own", [], self.pack(candidate, "--like", reference))
                 self.assertEqual(fed, [FED])
                 own = self.diff(f"{name} own", name, expected=0)
                 pack = self.pack(reference, "--reshard-like", candidate)
-                ranks, samples = (4, 2) if name == "tp2 dp2" else (2, 4 if name == "tp2" else 2)
-                self.assertEqual(self.fed(f"{name} fed", layout, pack),
-                                 [FED * samples // 4] * ranks)
+                self.assertEqual(self.fed(f"{name} fed", layout, pack), each)
                 fed = self.diff("ref", f"{name} fed", expected=0)
                 for report in (own, fed):
                     self.check_same(report)

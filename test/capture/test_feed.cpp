@@ -306,6 +306,40 @@ TEST_CASE("a rank of several gets its part, as the pack says that it is cut") {
   CHECK(wrong == std::vector<float>(6, 7));
 }
 
+TEST_CASE("a piece of a flattened shard is told by the program, how the shard is cut by the pack") {
+  HandMadePack pack;
+  std::vector<float> whole(24);
+  for (std::size_t i = 0; i < whole.size(); ++i) whole[i] = static_cast<float>(i);
+  for (const char* name : {"columns", "whole"}) {
+    pack.add<float>(std::string("it0/grad/") + name + "/reduced", "float32", {4, 6}, whole);
+  }
+  const Run run(pack, kOneMicrobatch, R"({"it0/grad/columns/reduced":{"dims":"- [tp]"}})");
+  REQUIRE(ttrace_set(R"({"axes":[{"name":"tp","size":2,"coord":1}]})") == 0);
+  REQUIRE(ttrace_begin_iteration(0) == 0);
+  const auto fed = [](const char* name, const char* layout) {
+    std::vector<float> data(5, -1);
+    const std::vector<std::uint64_t> shape = {5};
+    ttrace_tensor tensor = tensor_of({TTRACE_GRAD, name, "reduced"}, TTRACE_FLOAT32, shape, data);
+    tensor.layout = layout;
+    const int written = ttrace_feed(&tensor, data.data());
+    return std::pair(written, data);
+  };
+  // The shard is columns 3-5: 3 4 5, 9 10 11, 15 16 17, 21 22 23.
+  const auto [written, piece] =
+      fed("columns", R"({"dims":"- [tp]","flat":{"shape":[4,3],"start":4,"count":5}})");
+  CHECK(written == 1);
+  CHECK(piece == std::vector<float>{10, 11, 15, 16, 17});
+  const auto last = fed("whole", R"({"dims":"- -","flat":{"shape":[4,6],"start":19,"count":5}})");
+  CHECK(last.second == std::vector<float>{19, 20, 21, 22, 23});
+  for (const char* layout :
+       {R"({"dims":"- -","flat":{"shape":[4,6],"start":20,"count":5}})",  // one too many
+        R"({"dims":"- -","flat":{"shape":[4,3],"start":0,"count":5}})", R"({"dims":"- -"})"}) {
+    const auto [refused, untouched] = fed("whole", layout);
+    CHECK(refused == -EINVAL);
+    CHECK(untouched == std::vector<float>(5, -1));
+  }
+}
+
 TEST_CASE("names are escaped and calls numbered as keys are printed") {
   HandMadePack pack;
   pack.add<float>("it0/mb0/forward/a%2Fb%23c%25#2/output.0", "float32", {}, {5});
