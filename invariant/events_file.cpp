@@ -156,6 +156,10 @@ void EventsFile::add_meta(const Block& block, Values& values) {
   }
 }
 
+void EventsFile::move_to(std::int64_t time) {
+  while (meta_ + 1 < metas_.size() && metas_[meta_ + 1].since <= time) ++meta_;
+}
+
 std::span<const Field> EventsFile::meta() const {
   return meta_ < metas_.size() ? std::span<const Field>(metas_[meta_].fields)
                                : std::span<const Field>();
@@ -173,7 +177,7 @@ void EventsFile::add_rows(const Block& block, Records& records, const EventNames
   for (std::size_t i = 0; i < count; ++i) {
     const Row row(numbers.data() + i * 4, 4);
     ++rows_;
-    while (meta_ + 1 < metas_.size() && metas_[meta_ + 1].since <= row[1]) ++meta_;
+    if (kind_of(row[0]) != RowKind::state_values) move_to(row[1]);
     bool told = true;
     switch (kind_of(row[0])) {
       case RowKind::pre:

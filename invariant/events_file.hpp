@@ -58,6 +58,7 @@ class EventsFile {
   void define(const Block& block, Values& values);
   void add_functions(const Block& block, Records& records);
   void add_meta(const Block& block, Values& values);
+  void move_to(std::int64_t time);
   [[nodiscard]] std::span<const Field> meta() const;
   void add_rows(const Block& block, Records& records, const EventNames& names);
   bool add_call(Row row, std::uint64_t thread, Records& records, const EventNames& names);

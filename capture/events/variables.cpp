@@ -225,6 +225,14 @@ PyObject* look(PyObject* self, PyObject* arguments) {
   Py_RETURN_NONE;
 }
 
+// hash(tensor): XXH3-64 of its elements as a signed integer; None: it has no plain bytes.
+PyObject* hash(PyObject* self, PyObject* tensor) {
+  const std::optional<std::int64_t> found = hash_of(*reinterpret_cast<Looker*>(self), tensor);
+  if (found) return PyLong_FromLongLong(*found);
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  Py_RETURN_NONE;
+}
+
 // changed(variables, tensors): whether any has another version or gradient than when looked at.
 PyObject* changed(PyObject*, PyObject* arguments) {
   PyObject *variables, *tensors;
@@ -322,6 +330,8 @@ PyType_Spec variable_spec = {"_ttrace_events.Variable", sizeof(Variable), 0, Py_
 PyMethodDef looker_methods[] = {
     {"look", look, METH_VARARGS,
      "look(rows, variables, tensors, place, data, gradient, unseen, since, always)"},
+    {"hash", hash, METH_O,
+     "hash(tensor): XXH3-64 of its elements as a signed integer; None: it has no plain bytes."},
     {"changed", changed, METH_VARARGS,
      "changed(variables, tensors): whether any has another version or gradient than before."},
     {"are", are, METH_VARARGS,

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <string>
 
 #include "invariant/events_reader.hpp"
@@ -94,6 +95,26 @@ class Folder {
 
 Value field(Records& records, std::size_t at, const char* column) {
   return records.records[at].field(records.values.name(column));
+}
+
+TEST_CASE("meta variables hold from their time on, in every thread") {
+  const auto step = [](std::int64_t value) { return object(1, counted("step") + number(value)); };
+  // A hash is no time, however large.
+  const std::string state = row(2, 3, 130, 3, 4) + row(0, 4, 900, 9, 3);
+  const Folder folder;
+  folder.write(start() + block(3, 105, step(5)) + block(3, 140, step(6)) +
+               block(4, 9, kCall + kState + state + row(6, 1, 150, 1, 0)) +
+               block(4, 8, row(6, 0, 139, 0, 1) + row(6, 1, 141, 1, 0)) + block(3, 200, step(7)) +
+               block(4, 8, row(6, 0, 199, 0, 1) + row(6, 1, 201, 1, 0)));
+  Records records = read_events(folder.path());
+  std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> steps;  // by thread and time
+  for (std::size_t i = 0; i < records.records.size(); ++i) {
+    const Record& record = records.records[i];
+    steps[{record.thread, record.time}] = field(records, i, "meta_vars.step").integer;
+  }
+  const decltype(steps) expected = {{{9, 100}, 4}, {{9, 110}, 5}, {{9, 130}, 5}, {{9, 150}, 6},
+                                    {{8, 139}, 5}, {{8, 141}, 6}, {{8, 199}, 6}, {{8, 201}, 7}};
+  CHECK(steps == expected);
 }
 
 TEST_CASE("a call, the change within it, its return") {
