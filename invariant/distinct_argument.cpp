@@ -163,6 +163,10 @@ class DistinctArgument : public Relation {
            "() receives distinct arguments at each step";
   }
 
+  [[nodiscard]] std::string cases(const Values& values, const Invariant& invariant) const override {
+    return "pairs of calls of " + short_name(values.text(invariant.params[0].api)) + "()";
+  }
+
   [[nodiscard]] std::string advice(const Values& values,
                                    const Invariant& invariant) const override {
     return "look at where the arguments of " + short_name(values.text(invariant.params[0].api)) +

@@ -5,7 +5,6 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -36,7 +35,8 @@ EventBlocks::EventBlocks(const std::filesystem::path& path)
 
 bool EventBlocks::next(Block& block) {
   while (opened_ || read_header()) {
-    if (lost_ && !resume()) return false;
+    place_ = offset_;
+    number_ = taken_ + 1;
     if (end_ - begin_ < kBlockBytes) {
       if (!fill()) return false;
       continue;
@@ -45,20 +45,16 @@ bool EventBlocks::next(Block& block) {
     const auto kind = number_at<std::uint32_t>(head + 4);
     const auto size = number_at<std::uint32_t>(head + 8);
     if (std::string_view(head, kMagic.size()) != kMagic || size > kMostBytes) {
-      lose();
-      continue;
+      damaged("does not begin as a block does");
     }
     if (end_ - begin_ - kBlockBytes < size) {
       if (!fill()) return false;
       continue;
     }
+    if (!is_whole(begin_)) damaged("has another checksum than its content");
     const char* const payload = head + kBlockBytes;
-    const uLong check = crc32(0, reinterpret_cast<const Bytef*>(payload), size);
-    if (check != number_at<std::uint32_t>(head + 12)) {
-      lose();
-      continue;
-    }
-    begin_ += kBlockBytes + size;
+    take(kBlockBytes + size);
+    ++taken_;
     if (kind > static_cast<std::uint32_t>(BlockKind::rows)) continue;  // of a later ttrace
     block = {static_cast<BlockKind>(kind), number_at<std::uint64_t>(head + 16), {payload, size}};
     return true;
@@ -81,29 +77,38 @@ bool EventBlocks::read_header() {
                   "has version " + std::to_string(version) + ", this ttrace knows " +
                       std::to_string(kVersion) + ", use the ttrace that wrote it or a newer one");
   }
-  begin_ += kHeaderBytes;
+  take(kHeaderBytes);
   return opened_ = true;
 }
 
-// What lies in front is no block.
-void EventBlocks::lose() {
-  ++begin_;
-  ++damaged_;
-  lost_ = true;
+void EventBlocks::take(std::size_t bytes) {
+  begin_ += bytes;
+  offset_ += bytes;
 }
 
-bool EventBlocks::resume() {
-  for (;;) {
-    const std::string_view left(buffer_.data() + begin_, end_ - begin_);
-    const std::size_t found = left.find(kMagic);
-    if (found != std::string_view::npos) {
-      begin_ += found;
-      lost_ = false;
-      return true;
-    }
-    begin_ = std::max(begin_, end_ - std::min(end_, kMagic.size() - 1));
-    if (!fill()) return false;
+void EventBlocks::damaged(const std::string& why) const {
+  throw Trouble("damaged trace", path_.string(),
+                "block " + std::to_string(number_) + " at byte " + std::to_string(place_) + " " +
+                    why + "; copy the file again from where the run was, or record it again");
+}
+
+// Whether there is a block at this place of the buffer, checksum included.
+bool EventBlocks::is_whole(std::size_t place) const {
+  if (end_ - place < kBlockBytes) return false;
+  const char* const head = buffer_.data() + place;
+  const auto size = number_at<std::uint32_t>(head + 8);
+  if (end_ - place - kBlockBytes < size) return false;
+  const uLong check = crc32(0, reinterpret_cast<const Bytef*>(head + kBlockBytes), size);
+  return check == number_at<std::uint32_t>(head + 12);
+}
+
+// A block that is not whole is the last one, unless it is its length that is damaged.
+bool EventBlocks::cut() const {
+  const std::string_view left(buffer_.data(), end_);
+  for (std::size_t place = begin_; (place = left.find(kMagic, place + 1)) != left.npos;) {
+    if (is_whole(place)) damaged("is said to be longer than it is");
   }
+  return end_ > begin_;
 }
 
 bool EventBlocks::fill() {

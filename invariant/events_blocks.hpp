@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -24,25 +25,30 @@ class EventBlocks {
   // Throws Trouble when it cannot be opened, or is a later version.
   explicit EventBlocks(const std::filesystem::path& path);
 
-  // The next whole block; false when there is none (yet). Throws Trouble when it cannot be read.
+  // The next whole block; false when there is none (yet). Throws Trouble when it cannot be read or
+  // is damaged: what comes after it refers to what it held.
   bool next(Block& block);
-  [[nodiscard]] std::uint64_t damaged() const { return damaged_; }  // places that hold no block
-  // Whether there is a block behind the last one that is not whole.
-  [[nodiscard]] bool cut() const { return end_ > begin_; }
+  // Whether there is a block behind the last one that is not whole: a run that was killed. Throws
+  // Trouble when whole blocks follow it.
+  [[nodiscard]] bool cut() const;
+  // The block that was looked at last, of which `why` is said.
+  [[noreturn]] void damaged(const std::string& why) const;
 
  private:
   bool fill();
   bool read_header();
-  void lose();
-  bool resume();  // looks for the next block behind something that is none
+  void take(std::size_t bytes);
+  [[nodiscard]] bool is_whole(std::size_t place) const;
 
   std::filesystem::path path_;
   FileDescriptor file_;
   std::vector<char> buffer_;
   std::size_t begin_ = 0, end_ = 0;
-  bool opened_ = false;  // the header was read
-  bool lost_ = false;
-  std::uint64_t damaged_ = 0;
+  bool opened_ = false;       // the header was read
+  std::uint64_t offset_ = 0;  // of begin_ in the file
+  std::uint64_t taken_ = 0;   // how many blocks
+  std::uint64_t number_ = 0;  // the latest that was looked at, from 1,
+  std::uint64_t place_ = 0;   // and where it begins
 };
 
 }  // namespace ttrace::invariant

@@ -19,7 +19,7 @@ enum class RowKind : std::uint8_t { pre, post, exception, state, state_values };
 
 constexpr std::size_t kRowBytes = 32;
 constexpr std::int64_t kHasData = 1, kHasGrad = 2, kGradUnknown = 4;
-constexpr std::uint64_t kMostDefinitions = std::uint64_t{1} << 31;
+constexpr const char* kUnknownValue = "holds a value of a kind that this ttrace does not know";
 
 RowKind kind_of(std::int64_t code) { return static_cast<RowKind>(code & 7); }
 
@@ -59,13 +59,14 @@ void EventsFile::poll(Records& records, const EventNames& names) {
 }
 
 void EventsFile::report(Records& records) const {
-  if (blocks_.damaged() + lost_ == 0 && !blocks_.cut()) return;
   Damage damage;
+  damage.of_events = true;
   damage.file = path_;
-  damage.malformed = blocks_.damaged() + lost_;
+  damage.malformed = lost_;
   damage.first_malformed = first_lost_;
   damage.partial_tail = blocks_.cut();
-  records.damage.push_back(damage);
+  damage.last_step = step_;
+  if (lost_ > 0 || damage.partial_tail) records.damage.push_back(damage);
 }
 
 void EventsFile::take(const Block& block, Records& records, const EventNames& names) {
@@ -92,13 +93,14 @@ void EventsFile::take(const Block& block, Records& records, const EventNames& na
 // ---- what rows refer to ----
 
 void EventsFile::define(const Block& block, Values& values) {
-  if (block.tag > kMostDefinitions) return;
-  // What a damaged block held stays absent.
-  definitions_.resize(std::max<std::size_t>(definitions_.size(), block.tag));
+  if (block.tag != definitions_.size()) {
+    blocks_.damaged("begins with definition " + std::to_string(block.tag) + ", after " +
+                    std::to_string(definitions_.size()) + " of them: a block is missing");
+  }
   std::string_view bytes = block.payload;
-  for (std::size_t number = block.tag; !bytes.empty(); ++number) {
+  while (!bytes.empty()) {
     Definition definition;
-    if (!take_value(bytes, values, definition.value)) return;
+    if (!take_value(bytes, values, definition.value)) blocks_.damaged(kUnknownValue);
     if (definition.value.kind == Kind::list) {
       // Arguments are a list of positional ones and an object; results are never lists of lists.
       const std::span<const Value> parts = values.elements(definition.value);
@@ -113,8 +115,7 @@ void EventsFile::define(const Block& block, Values& values) {
         definition.kwargs = parts[1];
       }
     }
-    if (number >= definitions_.size()) definitions_.resize(number + 1);
-    definitions_[number] = std::move(definition);
+    definitions_.push_back(std::move(definition));
   }
 }
 
@@ -129,9 +130,12 @@ void EventsFile::add_functions(const Block& block, Records& records) {
   std::string_view bytes = block.payload;
   while (!bytes.empty()) {
     Value found;
-    if (!take_value(bytes, values, found) || found.kind != Kind::list) return;
-    const std::span<const Value> parts = values.elements(found);
-    if (parts.size() < 3 || parts[0].kind != Kind::integer || parts[1].kind != Kind::string) return;
+    if (!take_value(bytes, values, found)) blocks_.damaged(kUnknownValue);
+    const std::span<const Value> parts =
+        found.kind == Kind::list ? values.elements(found) : std::span<const Value>();
+    if (parts.size() < 3 || parts[0].kind != Kind::integer || parts[1].kind != Kind::string) {
+      blocks_.damaged(kUnknownValue);
+    }
     if (parts.size() > 3) records.signatures.add(parts[1].ref, parts[3], values);
     functions_[parts[0].integer] = {parts[1], parts[2].kind == Kind::boolean && parts[2].boolean};
   }
@@ -140,7 +144,10 @@ void EventsFile::add_functions(const Block& block, Records& records) {
 void EventsFile::add_meta(const Block& block, Values& values) {
   std::string_view bytes = block.payload;
   Value found;
-  if (!take_value(bytes, values, found) || found.kind != Kind::object) return;
+  if (!take_value(bytes, values, found) || found.kind != Kind::object) {
+    blocks_.damaged(kUnknownValue);
+  }
+  set_step(values.member(found, values.name("step")));
   if (rows_since_meta_) {  // none of the rows to come is older than the last
     metas_.erase(metas_.begin(), metas_.end() - (metas_.empty() ? 0 : 1));
     rows_since_meta_ = false;
@@ -165,6 +172,16 @@ std::span<const Field> EventsFile::meta() const {
                                : std::span<const Field>();
 }
 
+// Steps come one by one.
+void EventsFile::set_step(Value step) {
+  if (step.kind != Kind::integer) return;
+  if (step_ && (step.integer < *step_ || step.integer > *step_ + 1)) {
+    blocks_.damaged("begins step " + std::to_string(step.integer) + " after step " +
+                    std::to_string(*step_) + ": a block is missing");
+  }
+  step_ = step.integer;
+}
+
 // ---- rows ----
 
 void EventsFile::add_rows(const Block& block, Records& records, const EventNames& names) {
@@ -178,25 +195,28 @@ void EventsFile::add_rows(const Block& block, Records& records, const EventNames
     const Row row(numbers.data() + i * 4, 4);
     ++rows_;
     if (kind_of(row[0]) != RowKind::state_values) move_to(row[1]);
-    bool told = true;
+    bool known = true;
     switch (kind_of(row[0])) {
       case RowKind::pre:
-        told = add_call(row, block.tag, records, names);
+        known = add_call(row, block.tag, records, names);
         break;
       case RowKind::post:
       case RowKind::exception:
-        told = add_end(row, block.tag, records, names);
+        known = add_end(row, block.tag, records, names);
         break;
       case RowKind::state:
-        told = i + 1 < count &&
-               add_state(row, Row(numbers.data() + i * 4 + 4, 4), block.tag, records, names);
+        known = i + 1 < count &&
+                add_state(row, Row(numbers.data() + i * 4 + 4, 4), block.tag, records, names);
         break;
       case RowKind::state_values:
         break;
       default:
-        told = false;
+        known = false;
     }
-    if (!told && lost_++ == 0) first_lost_ = rows_;
+    if (!known) {
+      blocks_.damaged("holds an event (" + std::to_string(rows_) +
+                      ") of what was not defined before: a block is missing");
+    }
   }
 }
 
@@ -270,7 +290,10 @@ bool EventsFile::add_end(Row row, std::uint64_t thread, Records& records, const 
   // Calls above it have lost their ends.
   const auto top = std::find_if(open.rbegin(), open.rend(),
                                 [&](const Call& call) { return call.function == row[0] >> 3; });
-  if (top == open.rend()) return false;
+  if (top == open.rend()) {  // began before the recording: in the process that was forked
+    if (lost_++ == 0) first_lost_ = rows_;
+    return true;
+  }
   open.erase(top.base(), open.end());
   const Call call = open.back();
   open.pop_back();

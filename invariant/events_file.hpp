@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -60,6 +61,7 @@ class EventsFile {
   void add_meta(const Block& block, Values& values);
   void move_to(std::int64_t time);
   [[nodiscard]] std::span<const Field> meta() const;
+  void set_step(Value step);
   void add_rows(const Block& block, Records& records, const EventNames& names);
   bool add_call(Row row, std::uint64_t thread, Records& records, const EventNames& names);
   bool add_end(Row row, std::uint64_t thread, Records& records, const EventNames& names);
@@ -78,8 +80,9 @@ class EventsFile {
   bool call_ids_;
   std::int64_t process_ = 0;
   std::uint64_t rows_ = 0;
-  std::uint64_t lost_ = 0;  // rows that say nothing
+  std::uint64_t lost_ = 0;  // ends of calls that began before the file did
   std::uint64_t first_lost_ = 0;
+  std::optional<std::int64_t> step_;
   std::vector<Definition> definitions_;
   std::unordered_map<std::int64_t, Function> functions_;
   // Meta variables that hold from a time on (0: from where they stand), those in force first; of

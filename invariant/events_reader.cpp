@@ -71,6 +71,11 @@ void EventsReader::report_damage() {
 
 Records read_events(const fs::path& trace, const EventOptions& options) {
   Records records;
+  read_events(trace, records, options);
+  return records;
+}
+
+void read_events(const fs::path& trace, Records& records, const EventOptions& options) {
   EventsReader reader(trace, records, options);
   reader.poll();
   if (records.files.empty()) {
@@ -78,7 +83,6 @@ Records read_events(const fs::path& trace, const EventOptions& options) {
                   "has no events (rankNNNNN/events.bin), record some with ttrace-capture --events");
   }
   reader.report_damage();
-  return records;
 }
 
 }  // namespace ttrace::invariant

@@ -47,7 +47,9 @@ class EventsReader {
   std::vector<std::unique_ptr<File>> files_;
 };
 
-// Throws Trouble when there is nothing to read.
+// Throws Trouble when there is nothing to read, or it is damaged.
+void read_events(const std::filesystem::path& trace, Records& records,
+                 const EventOptions& options = {});
 [[nodiscard]] Records read_events(const std::filesystem::path& trace,
                                   const EventOptions& options = {});
 

@@ -10,14 +10,14 @@ namespace {
 
 class CoverEvaluator : public Listener {
  public:
-  CoverEvaluator(World& /*world*/, std::span<const Invariant* const> hypotheses, Sink& sink)
-      : sink_(sink) {
+  CoverEvaluator(World& world, std::span<const Invariant* const> hypotheses, Sink& sink)
+      : values_(world.values), sink_(sink) {
     for (std::size_t i = 0; i < hypotheses.size(); ++i) {
       if (!is_pair(*hypotheses[i])) continue;
       const auto& params = hypotheses[i]->params;
       times_.watch(params[0].api);
       times_.watch(params[1].api);
-      covered_[params[1].api].push_back({i, times_.number(params[0].api)});
+      covered_[params[1].api].push_back({i, times_.number(params[0].api), params[0].api});
     }
   }
 
@@ -34,7 +34,8 @@ class CoverEvaluator : public Listener {
       if (!sink_.example(covered.hypothesis, example, held)) continue;
       Evidence evidence;
       evidence.place = call.place;
-      evidence.found = since == 0 ? "not called before" : "not called since the last time";
+      evidence.found = "no call of " + short_name(values_.text(covered.function)) + "() before" +
+                       (since == 0 ? "" : ", since the last time");
       sink_.report(covered.hypothesis, std::move(evidence));
     }
   }
@@ -48,8 +49,10 @@ class CoverEvaluator : public Listener {
   struct Covered {
     std::size_t hypothesis;
     std::size_t other;
+    Name function;
   };
 
+  const Values& values_;
   Sink& sink_;
   CallTimes times_;
   std::unordered_map<Name, std::vector<Covered>> covered_;
@@ -62,8 +65,13 @@ class FunctionCover : public FunctionOrder {
 
   [[nodiscard]] std::string describe(const Values& values,
                                      const Invariant& invariant) const override {
-    return function(values, invariant, 0) + "() always occurs when " +
-           function(values, invariant, 1) + "() is called";
+    const std::string each = function(values, invariant, 1) + "()";
+    return "each call of " + each + " comes after one of " + function(values, invariant, 0) +
+           "() since the last " + each;
+  }
+
+  [[nodiscard]] std::string cases(const Values& values, const Invariant& invariant) const override {
+    return "calls of " + function(values, invariant, 1) + "()";
   }
 
   [[nodiscard]] std::string advice(const Values& values,

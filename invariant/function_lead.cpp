@@ -13,14 +13,14 @@ namespace {
 
 class LeadEvaluator : public Listener {
  public:
-  LeadEvaluator(World& /*world*/, std::span<const Invariant* const> hypotheses, Sink& sink)
-      : sink_(sink) {
+  LeadEvaluator(World& world, std::span<const Invariant* const> hypotheses, Sink& sink)
+      : values_(world.values), sink_(sink) {
     for (std::size_t i = 0; i < hypotheses.size(); ++i) {
       if (!is_pair(*hypotheses[i])) continue;
       const auto& params = hypotheses[i]->params;
       times_.watch(params[0].api);
       times_.watch(params[1].api);
-      leaders_[params[0].api].push_back({i, times_.number(params[1].api)});
+      leaders_[params[0].api].push_back({i, times_.number(params[1].api), params[1].api});
     }
   }
 
@@ -35,7 +35,7 @@ class LeadEvaluator : public Listener {
     if (entry == leaders_.end()) return;
     Window& window = thread.windows[call.function];
     if (window.judging) {
-      judge(call.thread, entry->second, window, "not called before it came again");
+      judge(call.thread, entry->second, window, " before it was called again");
       window.period = std::max(window.period, call.began - window.call.began);
     }
     window.judging = true;
@@ -62,6 +62,7 @@ class LeadEvaluator : public Listener {
   struct Leader {
     std::size_t hypothesis;
     std::size_t other;
+    Name function;
   };
   struct Window {
     Call call;
@@ -81,9 +82,9 @@ class LeadEvaluator : public Listener {
   }
 
   void judge(std::uint32_t thread, const std::vector<Leader>& leaders, const Window& window,
-             const char* found) {
+             const char* when) {
     for (const Leader& leader : leaders) {
-      tell(leader, window, followed(thread, leader, window), found);
+      tell(leader, window, followed(thread, leader, window), when);
     }
   }
 
@@ -94,18 +95,19 @@ class LeadEvaluator : public Listener {
     const bool over = window.period > 0 && until > window.call.began + window.period;
     for (const Leader& leader : leaders) {
       const bool held = followed(number, leader, window);
-      if (held || over) tell(leader, window, held, "not called after the last time");
+      if (held || over) tell(leader, window, held, " after the last time");
     }
   }
 
-  void tell(const Leader& leader, const Window& window, bool held, const char* found) {
+  void tell(const Leader& leader, const Window& window, bool held, const char* when) {
     if (!sink_.example(leader.hypothesis, {window.call.situation, 0, false}, held)) return;
     Evidence evidence;
     evidence.place = window.call.place;
-    evidence.found = found;
+    evidence.found = "no call of " + short_name(values_.text(leader.function)) + "()" + when;
     sink_.report(leader.hypothesis, std::move(evidence));
   }
 
+  const Values& values_;
   Sink& sink_;
   CallTimes times_;
   std::unordered_map<Name, std::vector<Leader>> leaders_;
@@ -119,8 +121,9 @@ class FunctionLead : public FunctionOrder {
 
   [[nodiscard]] std::string describe(const Values& values,
                                      const Invariant& invariant) const override {
-    return function(values, invariant, 0) + "() always precedes " + function(values, invariant, 1) +
-           "()";
+    const std::string each = function(values, invariant, 0) + "()";
+    return "after each call of " + each + " comes one of " + function(values, invariant, 1) +
+           "() before the next " + each;
   }
 
   [[nodiscard]] std::string advice(const Values& values,

@@ -5,6 +5,8 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -49,14 +51,23 @@ struct Record {
   }
 };
 
-// Why lines are not among the records.
+// Why lines, or events of our own files, are not among the records.
 struct Damage {
   std::string file;
-  std::uint64_t duplicates = 0;       // exact copies of another line of the file
-  std::uint64_t malformed = 0;        // no JSON object, or without a field that each record has
-  std::uint64_t first_malformed = 0;  // its line
-  bool partial_tail = false;          // the last line is cut off: a run that was killed
+  bool of_events = false;
+  std::uint64_t duplicates = 0;  // exact copies of another line of the file
+  // No JSON object, or without a field that each record has; events: ends of calls that began
+  // before the file did.
+  std::uint64_t malformed = 0;
+  std::uint64_t first_malformed = 0;      // its line, or the event's number
+  bool partial_tail = false;              // the end is cut off: a run that was killed
+  std::optional<std::int64_t> last_step;  // events: the last one that the file tells of
 };
+
+// Whether a file is one of ours.
+[[nodiscard]] inline bool is_event_file(const std::filesystem::path& file) {
+  return file.extension() == ".bin";
+}
 
 struct Records {
   Values values;

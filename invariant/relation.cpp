@@ -54,6 +54,14 @@ constexpr Ignored kIgnored[] = {
 
 }  // namespace
 
+std::string Relation::cases(const Values& values, const Invariant& invariant) const {
+  for (const Param& param : invariant.params) {
+    if (param.type == ParamType::api)
+      return "calls of " + short_name(values.text(param.api)) + "()";
+  }
+  return "cases";
+}
+
 const std::vector<std::unique_ptr<Relation>>& relations() {
   static const std::vector<std::unique_ptr<Relation>> all = make_relations();
   return all;

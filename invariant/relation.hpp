@@ -53,6 +53,9 @@ class Relation {
   [[nodiscard]] virtual std::string_view group() const = 0;  // of the precondition
   [[nodiscard]] virtual std::string describe(const Values& values,
                                              const Invariant& invariant) const = 0;
+  // What is judged one by one: "calls of SGD.step()"; where not overridden those of the first
+  // function that the invariant names.
+  [[nodiscard]] virtual std::string cases(const Values& values, const Invariant& invariant) const;
   // What to look at where it is violated.
   [[nodiscard]] virtual std::string advice(const Values& values,
                                            const Invariant& invariant) const = 0;

@@ -16,6 +16,7 @@ struct ReportInput {
   std::vector<std::string> files;  // as Place::file numbers them
   std::vector<Damage> damage;      // of the trace's files
   std::string trace;               // its folder
+  std::string ended;               // why it may end early, "the run was killed (exit code 137)"
 };
 
 struct ReportOptions {
@@ -40,7 +41,15 @@ struct Culprit {
 
 // "in stage training", "except in step 1".
 [[nodiscard]] std::string condition_text(const Values& values, const Invariant& invariant);
-// "step 3, stage training, process 7, trace_API_7_9.log:120: SGD.step(): not called before"
+// "step 3"; "before step 1" of our own traces, where they count from 1.
+[[nodiscard]] std::string step_text(const ReportInput& input, std::int64_t step);
+// "3 ends of calls that began before the file (the first: event 4), its end is cut off"
+[[nodiscard]] std::string damage_text(const Damage& damage);
+// Why the trace may end before the run did; empty: it does not.
+[[nodiscard]] std::vector<std::string> early_ends(const ReportInput& input);
+// "violated in 1 of 12 calls of SGD.step()"
+[[nodiscard]] std::string count_text(const Values& values, const Judgement& judgement);
+// "step 3, stage training, process 7, trace_API_7_9.log:120: SGD.step(): no call of f() before"
 [[nodiscard]] std::string evidence_text(const ReportInput& input, const Evidence& evidence);
 
 }  // namespace ttrace::invariant

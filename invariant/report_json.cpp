@@ -31,6 +31,8 @@ class JsonReport {
     for (const Judgement& judgement : result_.judgements) invariants.push_back(of(judgement));
     for (const Culprit& culprit : culprits(result_, values_)) groups.push_back(of(culprit));
     for (const Damage& entry : input_.damage) damage.push_back(of(entry));
+    std::vector<Value> ends;
+    for (const std::string& end : early_ends(input_)) ends.push_back(text(end));
     const std::uint64_t failed = result_.count(Verdict::failed);
     const std::uint64_t passed = result_.count(Verdict::passed);
     const Value report = object({
@@ -50,6 +52,8 @@ class JsonReport {
         {"ends_without_call", number(result_.gaps.never_began)},
         {"late_records", number(result_.late)},
         {"damage", out_.list(damage)},
+        {"complete", boolean(ends.empty())},
+        {"ends_early", out_.list(ends)},
         {"groups", out_.list(groups)},
         {"invariants", out_.list(invariants)},
     });
@@ -72,13 +76,14 @@ class JsonReport {
   }
 
   Value of(const Place& place) {
+    const std::string file = place.file < input_.files.size() ? input_.files[place.file] : "";
     return object({{"step", place.step == kNoStep ? none() : integer(place.step)},
                    {"stage", place.staged ? text(values_.text(place.stage)) : none()},
                    {"process", integer(place.process)},
                    {"thread", integer(place.thread)},
                    {"time", integer(place.time)},
-                   {"file", text(place.file < input_.files.size() ? input_.files[place.file] : "")},
-                   {"line", number(place.line)},
+                   {"file", text(file)},
+                   {is_event_file(file) ? "event" : "line", number(place.line)},
                    {place.variable ? "variable" : "function", text(values_.text(place.what))}});
   }
 

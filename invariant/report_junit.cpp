@@ -20,8 +20,7 @@ std::string failure(const ReportInput& input, const Judgement& judgement) {
     text += "and " + std::to_string(judgement.violations - kViolations) + " more\n";
   }
   text += judgement.relation->advice(*input.values, *judgement.invariant) + "\n";
-  const std::string message = std::to_string(judgement.violations) + " of " +
-                              std::to_string(judgement.covered) + " examples do not hold";
+  const std::string message = count_text(*input.values, judgement);
   return junit::tag("failure", {{"type", "violation"}, {"message", message}}) +
          junit::escaped(text) + "</failure>\n";
 }

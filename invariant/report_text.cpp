@@ -47,16 +47,32 @@ class TextReport {
           first = std::min(first, judgement.evidence[0].place.step);
         }
       }
-      line(colored("violated", "1;31") + ": " + plural(failed, "invariant") +
-           (first == kNoStep ? "" : ", first in step " + std::to_string(first)) + " (" + rest +
-           ")");
+      line(colored("violated", "1;31") + ": " + plural(failed, "invariant") + first_text(first) +
+           " (" + rest + ")" + early_text());
     } else if (passed == 0) {
       line(colored("cannot tell", "1;31") + ": none of " +
            plural(result_.judgements.size(), "invariant") +
-           " applied; is the trace of a program like that they were learned from?");
+           " applied; is the trace of a program like that they were learned from?" + early_text());
     } else {
-      line(colored("no violation", "1;32") + ": " + rest);
+      line(colored("no violation", "1;32") + ": " + rest + early_text());
     }
+  }
+
+  // Traces of tensors count iterations from 0.
+  [[nodiscard]] std::string first_text(std::int64_t step) const {
+    if (step == kNoStep) return "";
+    const std::string text = step_text(input_, step);
+    if (!text.starts_with("step")) return ", first " + text;
+    const bool events = step_text(input_, 0) != "step 0";
+    return ", first in " + text +
+           (events ? ", which is iteration " + std::to_string(step - 1) + " of a trace of tensors"
+                   : "");
+  }
+
+  [[nodiscard]] std::string early_text() const {
+    std::string text;
+    for (const std::string& end : early_ends(input_)) text += "; " + end;
+    return text;
   }
 
   void group(const Culprit& culprit) {
@@ -78,8 +94,7 @@ class TextReport {
   void invariant(const Judgement& judgement, std::size_t top) {
     const std::string condition = condition_text(values_, *judgement.invariant);
     line("  " + judgement.invariant->text + (condition.empty() ? "" : ", " + condition));
-    line("    " + plural(judgement.violations, "violation") + " among " +
-         plural(judgement.covered, "example"));
+    line("    " + count_text(values_, judgement));
     for (std::size_t i = 0; i < judgement.evidence.size() && i < top; ++i) {
       line("    " + evidence_text(input_, judgement.evidence[i]));
     }
@@ -95,9 +110,7 @@ class TextReport {
   void remarks() {
     std::string unread;
     for (const Damage& damage : input_.damage) {
-      unread += "\n  " + damage.file + ": " + plural(damage.duplicates, "copy of a line", "") +
-                ", " + plural(damage.malformed, "line") + " that is no record" +
-                (damage.partial_tail ? ", the last line cut off" : "");
+      unread += "\n  " + damage.file + ": " + damage_text(damage);
     }
     if (!unread.empty()) line("\nnot read:" + unread);
     if (result_.gaps.never_ended + result_.gaps.never_began > 0) {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Preconditions and evidence in words.
+#include <filesystem>
+
 #include "invariant/report.hpp"
+#include "libttrace/words.hpp"
 
 namespace ttrace::invariant {
 namespace {
@@ -38,17 +41,29 @@ std::string clause_text(const Values& values, const Clause& clause) {
   return "";
 }
 
+// "rank00003/events.bin", "trace_API_7_9.log"
+std::string file_text(const std::filesystem::path& file) {
+  const std::string name = file.filename().string();
+  return is_event_file(file) ? file.parent_path().filename().string() + "/" + name : name;
+}
+
+std::string record_text(const std::string& file, std::uint64_t number) {
+  if (is_event_file(file)) return "event " + std::to_string(number) + " of " + file_text(file);
+  return file_text(file) + ":" + std::to_string(number);
+}
+
 std::string place_text(const ReportInput& input, const Place& place) {
+  const std::string file = place.file < input.files.size() ? input.files[place.file] : "";
   std::string text;
-  if (place.step != kNoStep) text += "step " + std::to_string(place.step) + ", ";
+  if (place.step != kNoStep) text += step_text(input, place.step) + ", ";
   if (place.staged) text += "stage " + std::string(input.values->text(place.stage)) + ", ";
-  text += "process " + std::to_string(place.process) + ", ";
-  if (place.file < input.files.size()) {
-    const std::string& file = input.files[place.file];
-    text += file.substr(file.find_last_of('/') + 1);
-  }
-  text += ":" + std::to_string(place.line) + ": " + short_name(input.values->text(place.what));
+  text += "process " + std::to_string(place.process) + ", " + record_text(file, place.line) + ": " +
+          short_name(input.values->text(place.what));
   return place.variable ? text : text + "()";
+}
+
+void add(std::string& list, const std::string& entry) {
+  list += (list.empty() ? "" : ", ") + entry;
 }
 
 }  // namespace
@@ -71,6 +86,54 @@ std::string condition_text(const Values& values, const Invariant& invariant) {
     text += (condition.inverted ? "except where " : "where ") + any;
   }
   return text;
+}
+
+std::string step_text(const ReportInput& input, std::int64_t step) {
+  const bool events = !input.files.empty() && is_event_file(input.files[0]);
+  if (events && step == 0) return "before step 1";
+  return "step " + std::to_string(step);
+}
+
+std::string damage_text(const Damage& damage) {
+  std::string text;
+  if (damage.duplicates > 0) {
+    add(text,
+        grouped(damage.duplicates) + (damage.duplicates == 1 ? " line that is a copy of another"
+                                                             : " lines that are copies of others"));
+  }
+  if (damage.malformed > 0) {
+    const bool one = damage.malformed == 1;
+    const char* const what = damage.of_events ? one ? " end of a call that began before the file"
+                                                    : " ends of calls that began before the file"
+                             : one            ? " line that is no record"
+                                              : " lines that are no records";
+    add(text, grouped(damage.malformed) + what +
+                  " (the first: " + (damage.of_events ? "event " : "line ") +
+                  std::to_string(damage.first_malformed) + ")");
+  }
+  if (damage.partial_tail) {
+    add(text, damage.of_events ? "what its last block, which is cut off, held"
+                               : "a last line that is cut off");
+  }
+  return text;
+}
+
+std::vector<std::string> early_ends(const ReportInput& input) {
+  std::vector<std::string> ends;
+  if (!input.ended.empty()) ends.push_back(input.ended);
+  for (const Damage& damage : input.damage) {
+    if (!damage.partial_tail) continue;
+    const std::string step =
+        damage.last_step ? ", in step " + std::to_string(*damage.last_step) : std::string();
+    ends.push_back("the end of " + file_text(damage.file) + " is cut off" + step);
+  }
+  return ends;
+}
+
+std::string count_text(const Values& values, const Judgement& judgement) {
+  const std::string cases = judgement.relation->cases(values, *judgement.invariant);
+  return "violated in " + grouped(judgement.violations) + " of " + grouped(judgement.covered) +
+         " " + cases;
 }
 
 std::string evidence_text(const ReportInput& input, const Evidence& evidence) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "invariant/events_export.hpp"
 #include "invariant/events_reader.hpp"
 #include "invariant/traincheck_reader.hpp"
 #include "libttrace/core/trouble.hpp"
@@ -13,7 +14,7 @@ namespace ttrace::invariant {
 bool has_events(const std::filesystem::path& trace) {
   std::error_code error;
   if (std::filesystem::is_directory(trace, error)) return !event_files(trace).empty();
-  return trace.extension() == ".bin";
+  return is_event_file(trace);
 }
 
 Records read_trace(const std::filesystem::path& trace, Values& pool) {
@@ -26,9 +27,24 @@ Records read_trace(const std::filesystem::path& trace, Values& pool) {
   }
   Records records;
   std::swap(records.values, pool);
-  EventsReader reader(trace, records);
-  reader.poll();
-  reader.report_damage();
+  read_events(trace, records);
+  std::swap(records.values, pool);
+  return records;
+}
+
+Records read_as_traincheck(const std::filesystem::path& trace) {
+  if (!has_events(trace)) return read_traincheck(trace);
+  Records records = read_events(trace, {.call_ids = true});
+  arrange_as_traincheck(records);
+  return records;
+}
+
+Records read_as_traincheck(const std::filesystem::path& trace, Values& pool) {
+  if (!has_events(trace)) return read_traincheck(trace, pool);
+  Records records;
+  std::swap(records.values, pool);
+  read_events(trace, records, {.call_ids = true});
+  arrange_as_traincheck(records);
   std::swap(records.values, pool);
   return records;
 }

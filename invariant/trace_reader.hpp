@@ -12,6 +12,10 @@ namespace ttrace::invariant {
 // are left out. Throws Trouble.
 [[nodiscard]] Records read_trace(const std::filesystem::path& trace, Values& pool);
 
+// What TrainCheck would read: its own files, or ours as they would be exported to it.
+[[nodiscard]] Records read_as_traincheck(const std::filesystem::path& trace);
+[[nodiscard]] Records read_as_traincheck(const std::filesystem::path& trace, Values& pool);
+
 // Whether it is one of ours.
 [[nodiscard]] bool has_events(const std::filesystem::path& trace);
 

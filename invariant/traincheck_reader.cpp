@@ -55,7 +55,8 @@ void reserve(std::vector<Record>& records, const std::filesystem::path& path) {
 void read_file(const std::filesystem::path& path, TraincheckLine& reader, Records& records) {
   LineFile file(path);
   LineHashes hashes;
-  Damage damage{.file = path.string()};
+  Damage damage;
+  damage.file = path.string();
   Record record;
   reserve(records.records, path);
   const auto keep = [&](std::uint32_t line) {

@@ -10,7 +10,7 @@
 #include "invariant/compat/infer.hpp"
 #include "invariant/invariant_file.hpp"
 #include "invariant/result_files.hpp"
-#include "invariant/traincheck_reader.hpp"
+#include "invariant/trace_reader.hpp"
 #include "libttrace/core/trouble.hpp"
 #include "tools/check_learned.hpp"
 #include "tools/cli.hpp"
@@ -46,11 +46,16 @@ Outputs trouble_outputs(const std::string& message, const CheckInvariantsOptions
 }
 
 int check_as_traincheck(const CheckInvariantsOptions& options) {
-  invariant::Records records = invariant::read_traincheck(options.trace);
+  invariant::Records records = invariant::read_as_traincheck(options.trace);
   invariant::Values& values = records.values;
-  const auto signatures = read_signatures(options.signatures, {&options.trace, 1}, values);
+  auto signatures = read_signatures(options.signatures, {&options.trace, 1}, values);
   const std::vector<invariant::Invariant> invariants = read_all_invariants(options, values);
+  signatures.adopt(records.signatures);
   if (!options.quiet) {
+    if (invariant::has_events(options.trace)) {
+      note(options.trace + ": files and lines are those that ttrace-inspect " + options.trace +
+           " --traincheck DIR writes");
+    }
     if (signatures.empty()) note_no_signatures();
     note_damage(records.damage);
     note_unknown(signatures, values, records.records);

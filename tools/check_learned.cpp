@@ -2,13 +2,11 @@
 // See check_learned.hpp.
 #include "tools/check_learned.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "invariant/follow.hpp"
@@ -18,12 +16,16 @@
 #include "invariant/trace_reader.hpp"
 #include "tools/cli.hpp"
 #include "tools/event_files.hpp"
+#include "tools/trace_state.hpp"
 
 namespace ttrace {
 namespace {
 
 using invariant::CheckResult;
 using invariant::Verdict;
+
+// Seconds; other nodes may end a little later than the first, which says that the run has ended.
+constexpr double kAfterTheRun = 1;
 
 volatile std::sig_atomic_t stopped = 0;
 
@@ -72,28 +74,20 @@ std::vector<invariant::Outcome> outcomes_of(const CheckResult& result,
 }
 
 // What the trace itself says of how it was made.
-void note_origin(const std::string& trace) {
-  std::ifstream file(std::filesystem::path(trace) / "trace.json");
-  const nlohmann::json document = nlohmann::json::parse(file, nullptr, false);
-  if (!document.is_object()) return;
-  if (!document.contains("finished")) {
-    note(trace + ": the run did not end by itself; what came after its last whole step is missing");
-  }
-  const nlohmann::json options = document.value("options", nlohmann::json::object());
-  const std::string file_of = options.value("invariants", "");
-  if (!file_of.empty()) {
-    note(trace + ": holds only what the invariants of " + file_of +
-         " need (ttrace-capture --invariants); others may be violated by what was left out");
-  }
+void note_origin(const std::string& trace, const TraceState& state) {
+  if (state.invariants.empty()) return;
+  note(trace + ": holds only what the invariants of " + state.invariants +
+       " need (ttrace-capture --invariants); others may be violated by what was left out");
 }
 
 int check_whole(const CheckInvariantsOptions& options, invariant::Values& values,
                 invariant::Signatures& signatures,
                 std::span<const invariant::Invariant> invariants) {
+  const TraceState state = trace_state(options.trace);
   invariant::Records records = invariant::read_trace(options.trace, values);
   signatures.adopt(records.signatures);
   if (!options.quiet) {
-    note_origin(options.trace);
+    note_origin(options.trace, state);
     note_damage(records.damage);
   }
   if (signatures.empty() && !options.quiet) note_no_signatures();
@@ -102,7 +96,8 @@ int check_whole(const CheckInvariantsOptions& options, invariant::Values& values
   }
   const invariant::TraceInput trace{records.records, invariant::loses_tail(records)};
   const CheckResult result = invariant::check(values, trace, invariants, &signatures);
-  report(options, {&result, &values, records.files, records.damage, options.trace});
+  report(options,
+         {&result, &values, records.files, records.damage, options.trace, early_end(state)});
   if (!options.output.empty()) {
     const std::vector<invariant::Outcome> outcomes = outcomes_of(result, records);
     records.values = std::move(values);  // as the writer expects them
@@ -140,14 +135,16 @@ int check_growing(const CheckInvariantsOptions& options, invariant::Values& valu
   invariant::Follower follower(options.trace, values, invariants, signatures);
   News news;
   std::uint64_t told = 0;
-  const auto idle = std::chrono::duration<double>(options.idle_seconds);
   Clock::time_point grew = Clock::now();
-  while (stopped == 0 && Clock::now() - grew < idle) {
+  double idle = options.idle_seconds;
+  while (stopped == 0 && Clock::now() - grew < std::chrono::duration<double>(idle)) {
+    // Before the look: what was written by then is seen by it.
+    if (trace_state(options.trace).finished) idle = std::min(idle, kAfterTheRun);
     if (follower.poll()) grew = Clock::now();
     if (follower.violations() != told && paths_of(options).wants_text()) {
       told = follower.violations();
       const CheckResult result = follower.result();
-      news.print({&result, &values, follower.files(), {}, options.trace});
+      news.print({&result, &values, follower.files(), {}, options.trace, ""});
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
@@ -156,7 +153,8 @@ int check_growing(const CheckInvariantsOptions& options, invariant::Values& valu
   if (follower.files().empty()) {
     throw Trouble("no trace", options.trace, "nothing appeared within --idle seconds");
   }
-  report(options, {&result, &values, follower.files(), follower.damage(), options.trace});
+  report(options, {&result, &values, follower.files(), follower.damage(), options.trace,
+                   early_end(trace_state(options.trace))});
   return code_of(result);
 }
 

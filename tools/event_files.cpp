@@ -5,15 +5,12 @@
 #include <filesystem>
 #include <set>
 
+#include "invariant/report.hpp"
 #include "libttrace/core/trouble.hpp"
 #include "tools/cli.hpp"
 
 namespace ttrace {
 namespace {
-
-std::string counted(std::uint64_t number, const char* one, const char* many) {
-  return std::to_string(number) + " " + (number == 1 ? one : many);
-}
 
 void add(std::string& list, const std::string& entry) {
   list += (list.empty() ? "" : ", ") + entry;
@@ -40,17 +37,7 @@ void note_no_signatures() {
 
 void note_damage(std::span<const invariant::Damage> damage) {
   for (const invariant::Damage& entry : damage) {
-    std::string text;
-    if (entry.duplicates > 0) {
-      add(text, counted(entry.duplicates, "line that is a copy of another",
-                        "lines that are copies of others"));
-    }
-    if (entry.malformed > 0) {
-      add(text, counted(entry.malformed, "line that is no record", "lines that are no records") +
-                    " (the first: line " + std::to_string(entry.first_malformed) + ")");
-    }
-    if (entry.partial_tail) add(text, "a last line that is cut off");
-    note(entry.file + ": left out " + text);
+    note(entry.file + ": left out " + damage_text(entry));
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include "invariant/events_export.hpp"
 #include "invariant/events_reader.hpp"
+#include "invariant/report.hpp"
 #include "invariant/traincheck_writer.hpp"
 #include "libttrace/core/trouble.hpp"
 #include "tools/cli.hpp"
@@ -19,9 +20,7 @@ void export_to_traincheck(const fs::path& trace, const fs::path& folder) {
   }
   invariant::Records records = invariant::read_events(trace, {.call_ids = true});
   for (const invariant::Damage& damage : records.damage) {
-    note(damage.file + ": " +
-         (damage.malformed != 0 ? std::to_string(damage.malformed) + " damaged places were left out"
-                                : "its end is cut off"));
+    note(damage.file + ": left out " + invariant::damage_text(damage));
   }
   invariant::arrange_as_traincheck(records);
   invariant::write_traincheck(folder, records);

@@ -55,8 +55,9 @@ void add_options(CLI::App& app, Options& options) {
   app.add_flag("--follow", learned.follow,
                "check while the run goes on: violations are printed as they come")
       ->group(group);
-  app.add_option("--idle", learned.idle_seconds,
-                 "with --follow: the run is over when nothing came for so long (30)")
+  app.add_option(
+         "--idle", learned.idle_seconds,
+         "with --follow: the run is over when nothing came for so long (30), or says so itself")
       ->type_name("SECONDS")
       ->check(CLI::PositiveNumber)
       ->group(group);

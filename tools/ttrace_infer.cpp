@@ -11,7 +11,6 @@
 #include "invariant/infer.hpp"
 #include "invariant/invariant_file.hpp"
 #include "invariant/trace_reader.hpp"
-#include "invariant/traincheck_reader.hpp"
 #include "libttrace/core/trouble.hpp"
 #include "tools/cli.hpp"
 #include "tools/event_files.hpp"
@@ -58,7 +57,7 @@ std::vector<invariant::Records> read_traces(const Options& options, invariant::V
   std::vector<invariant::Records> out;
   Progress progress("reading", options.traces.size(), options.quiet);
   for (const std::string& trace : options.traces) {
-    out.push_back(options.traincheck_compat ? invariant::read_traincheck(trace, values)
+    out.push_back(options.traincheck_compat ? invariant::read_as_traincheck(trace, values)
                                             : invariant::read_trace(trace, values));
     if (!options.quiet) note_damage(out.back().damage);
     progress.advance(1);

@@ -218,10 +218,12 @@ TEST_CASE("fault 8: an order that held counts as passed, one that never applied 
 
   const Judged result = judge(other, learn(healthy));
 
-  CHECK(find(result, "lib.a() always occurs when lib.b() is called")->verdict == Verdict::passed);
-  CHECK(find(result, "lib.a() always precedes lib.b()")->verdict == Verdict::passed);
-  CHECK(find(result, "lib.b() always occurs when lib.c() is called")->verdict ==
-        Verdict::not_triggered);
+  CHECK(find(result, "each call of lib.b() comes after one of lib.a() since the last lib.b()")
+            ->verdict == Verdict::passed);
+  CHECK(find(result, "after each call of lib.a() comes one of lib.b() before the next lib.a()")
+            ->verdict == Verdict::passed);
+  CHECK(find(result, "each call of lib.c() comes after one of lib.b() since the last lib.c()")
+            ->verdict == Verdict::not_triggered);
 }
 
 TEST_CASE("fault 9: orders of Module.train and of private functions are learned") {
@@ -238,8 +240,12 @@ TEST_CASE("fault 9: orders of Module.train and of private functions are learned"
   const auto texts = violated(judge(broken, learn(healthy)));
 
   const auto has = [&](const char* text) { return std::ranges::find(texts, text) != texts.end(); };
-  CHECK(has("Module.train() always occurs when Linear.forward() is called"));
-  CHECK(has("Module.train() always occurs when Optimizer._step_hook() is called"));
+  CHECK(
+      has("each call of Linear.forward() comes after one of Module.train() since the last "
+          "Linear.forward()"));
+  CHECK(
+      has("each call of Optimizer._step_hook() comes after one of Module.train() since the last "
+          "Optimizer._step_hook()"));
 }
 
 TEST_CASE("fault 10: exceptions, lost ends, equal object numbers and zero bounds are tolerated") {
@@ -284,10 +290,17 @@ TEST_CASE("fault 12: a vanished function is reported on either side of an order"
   const Inference learned = learn(healthy);
 
   const auto cover = violated(judge(no_first, learned));
-  CHECK(std::ranges::find(cover, "lib.first() always occurs when lib.second() is called") !=
-        cover.end());
+  CHECK(
+      std::ranges::find(
+          cover,
+          "each call of lib.second() comes after one of lib.first() since the last lib.second()") !=
+      cover.end());
   const auto lead = violated(judge(no_second, learned));
-  CHECK(std::ranges::find(lead, "lib.first() always precedes lib.second()") != lead.end());
+  CHECK(
+      std::ranges::find(
+          lead,
+          "after each call of lib.first() comes one of lib.second() before the next lib.first()") !=
+      lead.end());
   CHECK(violated(judge(cut, learned)).empty());  // the last window is not over
 }
 
@@ -305,11 +318,12 @@ TEST_CASE("fault 12: the last call is judged when the thread goes on for more th
 
   const Judged result = judge(broken, learn(healthy));
 
-  const Judgement* judgement = find(result, "lib.save() always precedes lib.sync()");
+  const Judgement* judgement = find(
+      result, "after each call of lib.save() comes one of lib.sync() before the next lib.save()");
   REQUIRE(judgement != nullptr);
   REQUIRE(judgement->violations == 1);
   CHECK(judgement->evidence[0].place.step == 4);
-  CHECK(judgement->evidence[0].found == "not called after the last time");
+  CHECK(judgement->evidence[0].found == "no call of lib.sync() after the last time");
 }
 
 TEST_CASE("fault 14: a change that the first call of a stage makes counts in that stage") {

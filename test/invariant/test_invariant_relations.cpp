@@ -185,11 +185,15 @@ TEST_CASE("a function that leads and one that covers: the order of a step") {
   const Judged result = judge(broken, learn(healthy));
 
   const auto texts = violated(result);
-  CHECK(texts ==
-        std::vector<std::string>{"lib.zero_grad() always occurs when lib.backward() is called",
-                                 "lib.zero_grad() always occurs when lib.step() is called",
-                                 "lib.backward() always precedes lib.zero_grad()",
-                                 "lib.step() always precedes lib.zero_grad()"});
+  CHECK(
+      texts ==
+      std::vector<std::string>{
+          "each call of lib.backward() comes after one of lib.zero_grad() since the last "
+          "lib.backward()",
+          "each call of lib.step() comes after one of lib.zero_grad() since the last lib.step()",
+          "after each call of lib.backward() comes one of lib.zero_grad() before the next "
+          "lib.backward()",
+          "after each call of lib.step() comes one of lib.zero_grad() before the next lib.step()"});
   const std::vector<Culprit> groups = culprits(result, values);
   REQUIRE(groups.size() == 1);
   CHECK(values.text(groups[0].name) == "lib.zero_grad");

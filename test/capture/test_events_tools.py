@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""ttrace-infer and ttrace-check on traces of events: damaged ones, ones that end early or still
+grow, and all of it as TrainCheck would do."""
+import json
+import shutil
+import subprocess
+import sys
+import time
+import unittest
+
+from agent_runs import CAPTURE, SOURCE, CaptureTest
+from events_file import META, blocks, value
+
+TOOLS = CAPTURE.parent
+SCRIPTS = SOURCE / "test/golden/samples"
+
+
+class EventsTools(CaptureTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.healthy = cls.record("s01_sgd_mlp", "healthy")
+        cls.other = cls.record("s01_sgd_mlp", "other")
+        cls.invariants = cls.scratch / "invariants.json"
+        cls.tool("infer", cls.healthy, cls.other, "-o", cls.invariants)
+
+    @classmethod
+    def record(cls, script, name, *options):
+        trace = cls.scratch / name
+        cls.run_command([CAPTURE, "-q", "-o", trace, "--events", *options, "--", sys.executable,
+                         SCRIPTS / f"{script}.py"])
+        return trace
+
+    @classmethod
+    def tool(cls, name, *words, expected=0):
+        return cls.run_command([TOOLS / f"ttrace-{name}", *words], expected=expected)
+
+    def copy(self, name):
+        trace = self.scratch / name
+        shutil.copytree(self.healthy, trace)
+        return trace, trace / "rank00000/events.bin"
+
+    def check(self, trace, *options, expected=0):
+        done = self.tool("check", trace, "-i", self.invariants, "--json", "-", *options,
+                         expected=expected)
+        return json.loads(done.stdout), done
+
+    # ---- traces that are not whole ----
+
+    def test_a_damaged_file_is_trouble(self):
+        trace, file = self.copy("damaged")
+        data = bytearray(file.read_bytes())
+        data[len(data) // 2] ^= 1
+        file.write_bytes(data)
+        for tool, *words in (("check", "-i", self.invariants), ("check", "-i", self.invariants, "--follow"),
+                             ("check", "-i", self.invariants, "--traincheck-compat"),
+                             ("infer", "-o", self.scratch / "x.json"),
+                             ("inspect", "--traincheck", self.scratch / "x")):
+            with self.subTest(tool=[tool, *words]):
+                done = self.tool(tool, trace, *words, expected=2)
+                self.assertRegex(done.stderr, rf"ttrace-{tool}: damaged trace: \S*rank00000/events.bin: "
+                                 r"block \d+ at byte \d+ has another checksum than its content; copy the file again")
+        report, _ = self.check(trace, expected=2)
+        self.assertEqual(report["verdict"], "trouble")
+        self.assertIn("block", report["message"])
+
+    def test_a_file_that_is_cut_is_judged_up_to_there(self):
+        trace, file = self.copy("cut")
+        data = file.read_bytes()
+        # Into the block of rows behind the fourth step's first, so that this step is open.
+        at, steps, ends = 16, [], []
+        for kind, _, payload in blocks(file):
+            at += 24 + len(payload)
+            ends.append((kind, at))
+            if kind == META:
+                steps.append((value(payload, 0)[0]["step"], at))
+        fourth = next(end for step, end in steps if step == 4)
+        whole = next(end for kind, end in ends if end > fourth and kind != META)
+        file.write_bytes(data[:whole - 7])
+        report, _ = self.check(trace)
+        self.assertEqual(report["verdict"], "no violation")
+        self.assertFalse(report["complete"])
+        self.assertEqual(report["ends_early"],
+                         ["the end of rank00000/events.bin is cut off, in step 4"])
+        self.assertEqual(report["last_step"], 3)
+        done = self.tool("check", trace, "-i", self.invariants)
+        self.assertRegex(done.stdout.splitlines()[0], r"^no violation: .*; the end of "
+                         r"rank00000/events\.bin is cut off, in step 4$")
+        self.assertNotIn("line", done.stdout + done.stderr)
+        report, _ = self.check(self.healthy)
+        self.assertTrue(report["complete"])
+        self.assertEqual(report["ends_early"], [])
+
+    def test_a_run_that_failed_or_has_not_ended(self):
+        for name, change, said in (
+                ("failed", {"exit_code": 137}, "the run ended with exit code 137"),
+                ("running", {"finished": None},
+                 "the run has not ended, or was killed with ttrace-capture")):
+            trace, _ = self.copy(name)
+            described = json.loads((trace / "trace.json").read_text())
+            described.update(change)
+            (trace / "trace.json").write_text(json.dumps(
+                {key: value for key, value in described.items() if value is not None}))
+            report, _ = self.check(trace)
+            self.assertEqual((report["complete"], report["ends_early"]), (False, [said]))
+            done = self.tool("check", trace, "-i", self.invariants)
+            self.assertTrue(done.stdout.splitlines()[0].endswith("; " + said), done.stdout)
+
+    # ---- while the run goes on ----
+
+    def test_following_ends_with_the_run(self):
+        began = time.monotonic()
+        report, _ = self.check(self.healthy, "--follow", "--idle", "100")
+        self.assertLess(time.monotonic() - began, 20)
+        whole, _ = self.check(self.healthy)
+        self.assertEqual(report, whole)
+
+    def test_following_from_before_the_run_begins(self):
+        trace = self.scratch / "followed"
+        command = [TOOLS / "ttrace-check", trace, "-i", self.invariants, "--json", "-", "--follow",
+                   "--idle", "100"]
+        with subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, text=True) as check:
+            self.record("b01_no_zero_grad", "followed")
+            ended = time.monotonic()
+            report = json.loads(check.stdout.read())
+            self.assertEqual(check.wait(), 1)
+        self.assertLess(time.monotonic() - ended, 20)
+        self.assertEqual(report, self.check(trace, expected=1)[0])
+
+    # ---- TrainCheck's rules ----
+
+    def test_compat_reads_our_traces_as_they_are_exported(self):
+        exported, learned = self.scratch / "exported", {}
+        self.tool("inspect", self.healthy, "--traincheck", exported)
+        for trace in (self.healthy, exported):
+            learned[trace] = self.scratch / f"{trace.name}.compat.json"
+            self.tool("infer", trace, "-o", learned[trace], "--traincheck-compat")
+        self.assertGreater(len(learned[exported].read_text().splitlines()), 100)
+        self.assertEqual(learned[self.healthy].read_text(), learned[exported].read_text())
+        bug = self.record("b01_no_zero_grad", "bug")
+        self.tool("inspect", bug, "--traincheck", self.scratch / "bug.exported")
+        reports = []
+        for trace in (bug, self.scratch / "bug.exported"):
+            done = self.tool("check", trace, "-i", learned[exported], "--traincheck-compat", "--json",
+                             "-", expected=1)
+            reports.append({key: value for key, value in json.loads(done.stdout).items()
+                            if key != "trace"})
+        self.assertEqual(*reports)
+
+
+if __name__ == "__main__":
+    unittest.main()
