@@ -79,7 +79,7 @@ class Checker::Impl {
     result.judgements = judgements_;
     for (Judgement& judgement : result.judgements) {
       if (judgement.violations > 0) {
-        judgement.verdict = Verdict::failed;
+        judgement.verdict = judgement.invariant->weak ? Verdict::possible : Verdict::failed;
       } else if (judgement.covered > 0) {
         judgement.verdict = Verdict::passed;
       }

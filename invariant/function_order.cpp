@@ -14,11 +14,18 @@ namespace {
 // because what runs all the time leads nothing and covers nothing.
 constexpr std::size_t kFunctions = 160;
 
+// What is called in fewer steps comes between two calls of another such function by chance.
+constexpr std::uint64_t kOften = 4;
+
 class OrderProposer : public Proposer {
  public:
-  OrderProposer(World& world, Name relation) : world_(world), relation_(relation) {}
+  OrderProposer(World& world, Name relation)
+      : world_(world),
+        relation_(relation),
+        covers_(world.values.text(relation) == "FunctionCoverRelation") {}
 
-  void begin_trace(std::size_t /*trace*/) override {
+  void begin_trace(std::size_t trace) override {
+    trace_ = trace;
     open_.clear();
     first_thread_ = threads_.size();
   }
@@ -33,6 +40,15 @@ class OrderProposer : public Proposer {
     if (std::find(open.begin(), open.end() - 1, number) != open.end() - 1) return;
     note_callers(function, open);
     ++function.calls;
+    if (function.trace != trace_) {
+      function.trace = trace_;
+      function.process = world_.process;
+      function.last_step = INT64_MIN;
+    }
+    if (function.process == world_.process && function.last_step != call.place.step) {
+      function.last_step = call.place.step;
+      ++function.steps;
+    }
     if (first_thread_ + call.thread >= threads_.size()) {
       threads_.resize(first_thread_ + call.thread + 1);
     }
@@ -55,6 +71,7 @@ class OrderProposer : public Proposer {
         invariant.params.resize(2);
         invariant.params[0].api = functions_[a].name;
         invariant.params[1].api = functions_[b].name;
+        invariant.weak = functions_[covers_ ? a : b].steps < kOften;
         result.push_back(std::move(invariant));
       }
     }
@@ -66,6 +83,10 @@ class OrderProposer : public Proposer {
     Name name = 0;
     bool skipped = false;
     std::uint64_t calls = 0;
+    std::uint64_t steps = 0;  // in which it was called, in one process of each trace:
+    std::int64_t process = 0;
+    std::int64_t last_step = INT64_MIN;
+    std::size_t trace = SIZE_MAX;
     Bits callers;  // functions that were open at every call; meaningful if calls > 0
   };
 
@@ -116,6 +137,8 @@ class OrderProposer : public Proposer {
 
   World& world_;
   Name relation_;
+  bool covers_;  // the first function is to come with the second, else the other way round
+  std::size_t trace_ = 0;
   std::map<Name, std::size_t> numbers_;
   std::vector<Function> functions_;
   std::vector<std::vector<std::size_t>> open_;  // of each thread of this trace

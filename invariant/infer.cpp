@@ -17,19 +17,35 @@
 namespace ttrace::invariant {
 namespace {
 
+// How often a hypothesis held in one process of each trace: ranks that do the same are no more
+// evidence than one of them.
+struct Support {
+  std::uint64_t cases = 0;
+  std::int64_t process = 0;  // of this trace
+  std::size_t trace = SIZE_MAX;
+};
+
 class Collector : public Sink {
  public:
-  Collector(ExampleTallies& tallies, std::size_t first) : tallies_(tallies), first_(first) {}
+  Collector(const World& world, ExampleTallies& tallies, std::span<Support> supports,
+            std::size_t first, std::size_t trace)
+      : world_(world), tallies_(tallies), supports_(supports), first_(first), trace_(trace) {}
   bool example(std::size_t hypothesis, const Example& example, bool held) override {
     Tally& tally = tallies_.at(first_ + hypothesis, example);
     ++(held ? tally.held : tally.failed);
+    Support& support = supports_[first_ + hypothesis];
+    if (held && support.trace != trace_) support = {support.cases, world_.process, trace_};
+    if (held && support.process == world_.process) ++support.cases;
     return false;
   }
   void report(std::size_t /*hypothesis*/, Evidence /*evidence*/) override {}
 
  private:
+  const World& world_;
   ExampleTallies& tallies_;
+  std::span<Support> supports_;
   std::size_t first_;  // of the relation's hypotheses
+  std::size_t trace_;
 };
 
 // Hypotheses of one relation: a range of all.
@@ -87,7 +103,9 @@ class Inferring {
 
   void evaluate() {
     tallies_ = std::make_unique<ExampleTallies>(hypotheses_.size());
-    for (const TraceInput& trace : traces_) {
+    supports_.resize(hypotheses_.size());
+    for (std::size_t number = 0; number < traces_.size(); ++number) {
+      const TraceInput& trace = traces_[number];
       std::vector<std::unique_ptr<Collector>> collectors;
       std::vector<std::unique_ptr<Listener>> evaluators;
       std::vector<Listener*> listeners;
@@ -95,7 +113,8 @@ class Inferring {
       for (const Range& range : ranges_) {
         std::vector<const Invariant*> mine;
         for (std::size_t i = range.first; i < range.last; ++i) mine.push_back(&hypotheses_[i]);
-        collectors.push_back(std::make_unique<Collector>(*tallies_, range.first));
+        collectors.push_back(
+            std::make_unique<Collector>(world_, *tallies_, supports_, range.first, number));
         evaluators.push_back(range.relation->evaluator(world_, mine, *collectors.back()));
         listeners.push_back(evaluators.back().get());
       }
@@ -126,6 +145,7 @@ class Inferring {
       return;
     }
     sort_condition(world_.values, *condition);
+    invariant.weak = invariant.weak && supports_[number].cases < relation.least_support();
     invariant.precondition = {{world_.name(relation.group()), std::move(*condition)}};
     result_.invariants.push_back(std::move(invariant));
   }
@@ -160,6 +180,7 @@ class Inferring {
   std::vector<Invariant> hypotheses_;
   std::vector<Range> ranges_;
   std::unique_ptr<ExampleTallies> tallies_;
+  std::vector<Support> supports_;  // of the hypotheses
   Stages stages_;
   Inference result_;
 };

@@ -62,7 +62,8 @@ struct Invariant {
   std::vector<GroupCondition> precondition;
   std::uint64_t positive_examples = 0;
   std::uint64_t negative_examples = 0;
-  Value source;  // the object that it was read from; absent when it was not
+  bool weak = false;  // may have held by chance: a violation alone says little
+  Value source;       // the object that it was read from; absent when it was not
 };
 
 // A hypothesis that did not become one.

@@ -97,6 +97,8 @@ std::optional<Invariant> InvariantForm::read(Value object) {
     fail("no number under", key);
     return std::nullopt;
   }
+  const Value weak = get(object, "weak");
+  invariant.weak = weak.kind == Kind::boolean && weak.boolean;
   return invariant;
 }
 
@@ -285,14 +287,15 @@ Value InvariantForm::clause(const Clause& clause) {
 }
 
 Value InvariantForm::written(const Invariant& invariant) {
-  return Members(values_)
-      .add("text_description", values_.string(invariant.text))
+  Members members(values_);
+  members.add("text_description", values_.string(invariant.text))
       .add("relation", text(invariant.relation))
       .add("params", params(invariant))
       .add("precondition", precondition(invariant))
       .add("num_positive_examples", count(invariant.positive_examples))
-      .add("num_negative_examples", count(invariant.negative_examples))
-      .object();
+      .add("num_negative_examples", count(invariant.negative_examples));
+  if (invariant.weak) members.add("weak", boolean(true));
+  return members.object();
 }
 
 Value InvariantForm::written(const Rejected& rejected) {

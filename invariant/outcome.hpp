@@ -11,7 +11,8 @@
 
 namespace ttrace::invariant {
 
-enum class Verdict : std::uint8_t { passed, failed, not_triggered };
+// possible: violated, but weak, so that it may never have been a rule.
+enum class Verdict : std::uint8_t { passed, failed, possible, not_triggered };
 
 // One example that does not hold though the precondition does.
 struct Violation {

@@ -64,6 +64,8 @@ class Relation {
   // one trace.
   [[nodiscard]] virtual std::unique_ptr<Listener> evaluator(
       World& world, std::span<const Invariant* const> hypotheses, Sink& sink) const = 0;
+  // How often what is proposed as weak must have held in a process, over all traces, not to be.
+  [[nodiscard]] virtual std::uint64_t least_support() const { return 0; }
   // Columns that say nothing about where this relation holds.
   [[nodiscard]] virtual std::vector<std::string_view> skip() const { return {}; }
 };

@@ -15,6 +15,8 @@ const char* word_of(Verdict verdict) {
       return "passed";
     case Verdict::failed:
       return "failed";
+    case Verdict::possible:
+      return "possible";
     case Verdict::not_triggered:
       return "not triggered";
   }
@@ -35,15 +37,17 @@ class JsonReport {
     for (const std::string& end : early_ends(input_)) ends.push_back(text(end));
     const std::uint64_t failed = result_.count(Verdict::failed);
     const std::uint64_t passed = result_.count(Verdict::passed);
+    const bool any = passed + result_.count(Verdict::possible) > 0;
     const Value report = object({
         {"format", text("ttrace-check-invariants")},
         {"version", number(1)},
         {"trace", text(input_.trace)},
-        {"verdict", text(failed > 0   ? "violated"
-                         : passed > 0 ? "no violation"
-                                      : "cannot tell")},
+        {"verdict", text(failed > 0 ? "violated"
+                         : any      ? "no violation"
+                                    : "cannot tell")},
         {"failed", number(failed)},
         {"passed", number(passed)},
+        {"possible", number(result_.count(Verdict::possible))},
         {"not_triggered", number(result_.count(Verdict::not_triggered))},
         {"records", number(result_.records)},
         {"first_step", integer(result_.first_step)},
@@ -95,7 +99,7 @@ class JsonReport {
       violations.push_back(
           object({{"records", out_.list(records)}, {"found", text(evidence.found)}}));
     }
-    const bool failed = judgement.verdict == Verdict::failed;
+    const bool failed = judgement.violations > 0;
     return object(
         {{"text", text(judgement.invariant->text)},
          {"relation", text(values_.text(judgement.invariant->relation))},

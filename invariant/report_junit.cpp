@@ -34,6 +34,10 @@ junit::Testcase testcase(const ReportInput& input, const Judgement& judgement) {
   if (judgement.verdict == Verdict::failed) {
     entry.result = junit::Result::failed;
     entry.body = failure(input, judgement);
+  } else if (judgement.verdict == Verdict::possible) {
+    entry.result = junit::Result::skipped;
+    const std::string message = "weak: " + count_text(*input.values, judgement);
+    entry.body = junit::tag("skipped", {{"message", message}}, "/>\n");
   } else if (judgement.verdict == Verdict::not_triggered) {
     entry.result = junit::Result::skipped;
     entry.body = junit::tag("skipped", {{"message", "did not apply"}}, "/>\n");

@@ -20,6 +20,7 @@ class TextReport {
     if (groups.size() > options_.top) {
       line("\nand " + plural(groups.size() - options_.top, "group") + " more (--top, --json)");
     }
+    possible();
     if (options_.verbose) {
       others(Verdict::passed, "hold:");
       others(Verdict::not_triggered, "did not apply:");
@@ -39,7 +40,9 @@ class TextReport {
     const std::uint64_t failed = result_.count(Verdict::failed);
     const std::uint64_t passed = result_.count(Verdict::passed);
     const std::uint64_t idle = result_.count(Verdict::not_triggered);
-    const std::string rest = grouped(passed) + " hold, " + grouped(idle) + " did not apply";
+    const std::uint64_t weak = result_.count(Verdict::possible);
+    const std::string rest = grouped(passed) + " hold, " + grouped(idle) + " did not apply" +
+                             (weak > 0 ? ", " + grouped(weak) + " weak ones do not hold" : "");
     if (failed > 0) {
       std::int64_t first = INT64_MAX;
       for (const Judgement& judgement : result_.judgements) {
@@ -49,7 +52,7 @@ class TextReport {
       }
       line(colored("violated", "1;31") + ": " + plural(failed, "invariant") + first_text(first) +
            " (" + rest + ")" + early_text());
-    } else if (passed == 0) {
+    } else if (passed + weak == 0) {
       line(colored("cannot tell", "1;31") + ": none of " +
            plural(result_.judgements.size(), "invariant") +
            " applied; is the trace of a program like that they were learned from?" + early_text());
@@ -98,6 +101,20 @@ class TextReport {
     for (std::size_t i = 0; i < judgement.evidence.size() && i < top; ++i) {
       line("    " + evidence_text(input_, judgement.evidence[i]));
     }
+  }
+
+  // By the first step; what held so seldom needs no more words.
+  void possible() {
+    std::vector<const Judgement*> weak;
+    for (const Judgement& judgement : result_.judgements) {
+      if (judgement.verdict == Verdict::possible) weak.push_back(&judgement);
+    }
+    if (weak.empty()) return;
+    line("\npossible: held only two or three times where they were learned, maybe by chance");
+    std::ranges::stable_sort(
+        weak, {}, [](const Judgement* judgement) { return judgement->evidence[0].place.step; });
+    for (std::size_t i = 0; i < weak.size() && i < options_.top; ++i) invariant(*weak[i], 1);
+    if (weak.size() > options_.top) line("  and " + grouped(weak.size() - options_.top) + " more");
   }
 
   void others(Verdict verdict, const char* title) {

@@ -124,6 +124,7 @@ SituationId Tracker::situation_of_state(const Record& record, Thread& thread) {
 }
 
 void Tracker::take(const Record& record, std::int64_t step) {
+  world_.process = record.process;
   switch (record.kind) {
     case RecordKind::pre:
       enter(record, step);

@@ -26,6 +26,8 @@ struct World {
   std::unordered_set<Name> counted;
   // The last state records of a process may be missing: what TrainCheck's default tracker loses.
   bool loses_tail = false;
+  // Of the event that is told.
+  std::int64_t process = 0;
 
   Name name(std::string_view text) { return values.name(text); }
 };

@@ -44,7 +44,7 @@ void report(const CheckInvariantsOptions& options, const invariant::ReportInput&
 
 int code_of(const CheckResult& result) {
   if (result.count(Verdict::failed) > 0) return kDiffer;
-  return result.count(Verdict::passed) > 0 ? kSame : kTrouble;
+  return result.count(Verdict::passed) + result.count(Verdict::possible) > 0 ? kSame : kTrouble;
 }
 
 // TrainCheck's files name records by their number.
@@ -57,6 +57,11 @@ std::vector<invariant::Outcome> outcomes_of(const CheckResult& result,
   std::vector<invariant::Outcome> outcomes;
   for (const invariant::Judgement& judgement : result.judgements) {
     invariant::Outcome outcome{judgement.invariant, judgement.verdict, {}};
+    if (outcome.verdict == Verdict::possible) {
+      outcome.verdict = Verdict::passed;
+      outcomes.push_back(std::move(outcome));
+      continue;
+    }
     for (const invariant::Evidence& evidence : judgement.evidence) {
       invariant::Violation violation;
       violation.records.push_back(rows.at({evidence.place.file, evidence.place.line}));
@@ -114,7 +119,7 @@ class News {
     const auto& judgements = input.result->judgements;
     told_.resize(judgements.size(), false);
     for (std::size_t i = 0; i < judgements.size(); ++i) {
-      if (told_[i] || judgements[i].violations == 0) continue;
+      if (told_[i] || judgements[i].verdict != Verdict::failed) continue;
       told_[i] = true;
       std::printf("violated: %s\n  %s\n", judgements[i].invariant->text.c_str(),
                   evidence_text(input, judgements[i].evidence[0]).c_str());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ttrace-infer: what held in healthy runs, for ttrace-check -i.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <span>
@@ -78,6 +79,19 @@ void report(const Options& options, std::size_t invariants,
               traces.size() == 1 ? "trace" : "traces", options.output.c_str());
 }
 
+void note_weak(std::span<const invariant::Invariant> invariants, std::size_t traces) {
+  if (traces == 1) {
+    note(
+        "learned from one run, whose seed, data and settings are taken for rules, orders above "
+        "all: give two runs or more that differ in what may differ later");
+  }
+  const auto weak = std::ranges::count_if(invariants, &invariant::Invariant::weak);
+  if (weak == 0) return;
+  note(std::to_string(weak) +
+       " of them are orders that held two or three times: ttrace-check calls their violations "
+       "possible and returns 0 if there are no others; more steps or runs make them certain");
+}
+
 int infer_invariants(const Options& options) {
   if (!options.relations.empty()) {
     throw Trouble("--relation", options.relations[0], "is for --traincheck-compat");
@@ -96,6 +110,7 @@ int infer_invariants(const Options& options) {
   invariant::write_invariants(options.output, values, found.invariants);
   if (!options.failed.empty()) invariant::write_rejected(options.failed, values, found.rejected);
   report(options, found.invariants.size(), traces);
+  if (!options.quiet) note_weak(found.invariants, traces.size());
   return kSame;
 }
 

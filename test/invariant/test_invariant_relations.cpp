@@ -199,6 +199,37 @@ TEST_CASE("a function that leads and one that covers: the order of a step") {
   CHECK(values.text(groups[0].name) == "lib.zero_grad");
 }
 
+TEST_CASE("two functions that are called now and then have an order by chance") {
+  Values values;
+  Run healthy(values), other(values), broken(values);
+  for (Run* run : {&healthy, &other, &broken}) {
+    train(*run, 8, [&](int step) {
+      for (int rank = 1; rank <= 3; ++rank) {
+        run->process(rank);
+        if (run == &other ? step > 1 : step % 3 == 2) run->call("lib.augment");
+        if (run != &broken || step < 4) run->call("lib.step");
+        if (step % 3 == 0) run->call("lib.save");
+      }
+    });
+  }
+  const std::string rare =
+      "after each call of lib.augment() comes one of lib.save() before the next lib.augment()";
+  const std::string dense =
+      "after each call of lib.save() comes one of lib.step() before the next lib.save()";
+
+  const Inference learned = learn(healthy);
+
+  REQUIRE(find(learned, rare) != nullptr);
+  CHECK(find(learned, rare)->positive_examples == 6);  // three ranks, which do the same
+  CHECK(find(learned, rare)->weak);
+  REQUIRE(find(learned, dense) != nullptr);
+  CHECK_FALSE(find(learned, dense)->weak);
+  const Judged result = judge(other, learned);
+  CHECK(find(result, rare)->verdict == Verdict::possible);
+  CHECK(result.count(Verdict::failed) == 0);
+  CHECK(find(judge(broken, learned), dense)->verdict == Verdict::failed);
+}
+
 TEST_CASE("seeds of workers are distinct in a step until two workers share one") {
   Values values;
   Run healthy(values), broken(values);
