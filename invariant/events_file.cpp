@@ -15,7 +15,7 @@ namespace ttrace::invariant {
 namespace {
 
 // The low three bits of a row's first number; the others are the number of what it is about.
-enum class RowKind : std::uint8_t { pre, post, exception, state, state_values };
+enum class RowKind : std::uint8_t { pre, post, exception, state, state_values, content };
 
 constexpr std::size_t kRowBytes = 32;
 constexpr std::int64_t kHasData = 1, kHasGrad = 2, kGradUnknown = 4;
@@ -210,6 +210,9 @@ void EventsFile::add_rows(const Block& block, Records& records, const EventNames
         break;
       case RowKind::state_values:
         break;
+      case RowKind::content:
+        known = add_content(row, block.tag);
+        break;
       default:
         known = false;
     }
@@ -277,9 +280,21 @@ bool EventsFile::add_call(Row row, std::uint64_t thread, Records& records,
   if (const Definition* given = definition(row[2])) {
     record.args = given->args;
     record.kwargs = given->kwargs;
+    if (!stack.contents.empty() && !call_ids_) {
+      record.args = with_contents(records.values, record.args, stack.contents);
+      record.kwargs = with_contents(records.values, record.kwargs, stack.contents);
+    }
   }
+  stack.contents.clear();
   stack.open.push_back(call);
   records.records.push_back(std::move(record));
+  return true;
+}
+
+bool EventsFile::add_content(Row row, std::uint64_t thread) {
+  const Definition* const argument = definition(row[0] >> 3);
+  if (argument == nullptr || argument->value.kind != Kind::string) return false;
+  threads_[thread].contents.push_back({argument->value.ref, row[1]});
   return true;
 }
 

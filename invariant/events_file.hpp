@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "invariant/events_blocks.hpp"
+#include "invariant/events_contents.hpp"
 #include "invariant/record.hpp"
 
 namespace ttrace::invariant {
@@ -52,6 +53,7 @@ class EventsFile {
   struct Thread {
     std::uint64_t calls = 0;
     std::vector<Call> open;
+    std::vector<Content> contents;  // of what the next call is given
   };
   using Row = std::span<const std::int64_t, 4>;
 
@@ -64,6 +66,7 @@ class EventsFile {
   void set_step(Value step);
   void add_rows(const Block& block, Records& records, const EventNames& names);
   bool add_call(Row row, std::uint64_t thread, Records& records, const EventNames& names);
+  bool add_content(Row row, std::uint64_t thread);
   bool add_end(Row row, std::uint64_t thread, Records& records, const EventNames& names);
   bool add_state(Row row, Row values, std::uint64_t thread, Records& records,
                  const EventNames& names);

@@ -6,7 +6,7 @@ import struct
 import zlib
 
 PROCESS, DEFINITIONS, FUNCTIONS, META, ROWS = range(5)
-PRE, POST, EXCEPTION, STATE = range(4)
+PRE, POST, EXCEPTION, STATE, _, CONTENT = range(6)
 
 
 class Event:
@@ -15,6 +15,7 @@ class Event:
         self.parent = parent  # function of the enclosing call
         self.arguments = self.keywords = self.result = self.error = self.object = None
         self.attributes = self.where = None
+        self.contents = {}  # of a call: hashes of arguments
 
 
 def _text(data, at):
@@ -95,6 +96,7 @@ class Events:
 
     def _rows(self, payload, thread, texts, functions, metas, stack):
         rows = list(struct.iter_unpack("<4q", payload))
+        contents = {}  # in the tests never in another block than the call
         for place, (code, time, first, second) in enumerate(rows):
             kind, number = code & 7, code >> 3
             if kind == 4:
@@ -106,6 +108,7 @@ class Events:
                 if first >= 0:
                     event.arguments, event.keywords = texts[first]
                 event.object = second if functions[number][1] else None
+                event.contents, contents = contents, {}
                 stack.append(event.name)
             elif kind in (POST, EXCEPTION):
                 event = Event(kind, functions[number][0], time, meta, thread)
@@ -123,6 +126,8 @@ class Events:
                                     "grad": grad if flags & 2 else None, "flags": flags}
                 event.where = texts[second]
             else:
+                if kind == CONTENT:
+                    contents[texts[number]] = time
                 continue
             self.list.append(event)
 

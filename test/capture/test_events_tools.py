@@ -9,8 +9,11 @@ import sys
 import time
 import unittest
 
+import torch
+
 from agent_runs import CAPTURE, SOURCE, CaptureTest
-from events_file import META, blocks, value
+from events_file import META, Events, blocks, value
+from test_events import hash_of
 
 TOOLS = CAPTURE.parent
 SCRIPTS = SOURCE / "test/golden/samples"
@@ -127,6 +130,38 @@ class EventsTools(CaptureTest):
             self.assertEqual(check.wait(), 1)
         self.assertLess(time.monotonic() - ended, 20)
         self.assertEqual(report, self.check(trace, expected=1)[0])
+
+    # ---- ranks ----
+
+    def sharded(self, which, seed):
+        trace, _ = self.capture(f"{which}{seed}", "shards.py", which, seed, ranks=2,
+                                options=["-q", "--events"])
+        return trace.path
+
+    def test_ranks_that_are_given_the_same_shard(self):
+        first = self.sharded("own", 1)
+        for rank in (0, 1):
+            calls = [call for call in Events(first / f"rank{rank:05d}/events.bin").calls()
+                     if call.contents]
+            self.assertEqual({call.name for call in calls},
+                             {"torch.nn.parallel.distributed.DistributedDataParallel.forward"})
+            generator = torch.Generator().manual_seed(1)
+            expected = [{"1": hash_of(torch.randn(8, 8, generator=generator).chunk(2)[rank])}
+                        for _ in range(5)]
+            self.assertEqual([call.contents for call in calls], expected)
+        learned = self.scratch / "shards.json"
+        self.tool("infer", first, self.sharded("own", 2), "-o", learned)
+        check = ["-i", learned, "--json", "-"]
+        self.tool("check", self.sharded("own", 3), *check)
+        report = json.loads(self.tool("check", self.sharded("same", 4), *check, expected=1).stdout)
+        self.assertIn("DistributedDataParallel.forward() receives distinct arguments at each step",
+                      [entry["text"] for entry in report["invariants"]
+                       if entry["verdict"] == "failed" and entry["violation_count"] == 5])
+        # Recorded with the invariants alone, what they need is there.
+        self.capture("some", "shards.py", "same", 5, ranks=2,
+                     options=["-q", "--invariants", str(learned)])
+        report = json.loads(self.tool("check", self.scratch / "some", *check, expected=1).stdout)
+        self.assertEqual(report["failed"], 1)
 
     # ---- TrainCheck's rules ----
 

@@ -1,14 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The bytes of tensors that do not lie packed in this machine's memory."""
+"""XXH3 of whole tensors, wherever their elements lie."""
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any, Callable
 
 from ..adapters import dtensor
+from .native import Looker
 
 
-def packer(torch: Any) -> Callable[[Any], Any]:
+def make_looker(torch: Any, library: str, describe: Callable[[Any], int]) -> Any:
+    """`library`: the path of libttrace_capture.so; `describe(tensor)`: number of a description."""
+    function = ctypes.cast(ctypes.CDLL(library).ttrace_hash, ctypes.c_void_p).value
+    return Looker(torch.Tensor, torch.nn.Parameter, function, _packer(torch), describe)
+
+
+def _packer(torch: Any) -> Callable[[Any], Any]:
     """packed(tensor): its elements in row-major order on the CPU; None: it has no plain bytes."""
 
     def packed(tensor: Any) -> Any:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import atexit
-import ctypes
 import importlib
 import json
 import os
@@ -18,6 +17,8 @@ from ..adapters import dtensor
 from ..mesh import Mesh
 from ..options import Options
 from . import instrument, wrappers
+from .contents import Contents
+from .hashing import make_looker
 from .instrument import Instrument
 from .models import Models
 from .progress import Progress
@@ -42,9 +43,11 @@ class Recording:
         self._models = Models(torch)
         self._progress = Progress(self._stream, self._mesh)
         self._progress.roots = self._models.roots
+        self._looker = make_looker(torch, os.environ["TTRACE_LIB"], self._values.state)
         self._states = self._make_states()
+        contents = Contents(torch, self._stream, self._looker)
         self._specials = Specials(torch, self._stream, self._models, self._progress, self._states,
-                                  self._wrap_class)
+                                  contents, self._wrap_class)
         self._instrument = Instrument(self._wrap, self._is_special)
         self._classes: set = set()
 
@@ -52,8 +55,7 @@ class Recording:
         wanted = self._selection
         if wanted is not None and not wanted.variables:
             return None
-        library = ctypes.CDLL(os.environ["TTRACE_LIB"])
-        return States(self._torch, self._stream, self._values, self._models, library,
+        return States(self._torch, self._stream, self._models, self._looker,
                       wanted is None or wanted.data, wanted is None or wanted.grad,
                       wanted is None or wanted.states)
 
@@ -91,7 +93,7 @@ class Recording:
         wrapped = self._specials.wrap_inner(function, name, owner)
         if not instrument.skipped(name) and not name.endswith(".__setstate__"):
             wrapped = self._recorded(wrapped, function, name)
-        wrapped = self._specials.wrap_outer(wrapped, name, owner)
+        wrapped = self._specials.wrap_outer(wrapped, name, owner, self._wants_contents(name))
         return None if wrapped is function else wrapped
 
     def _recorded(self, wrapped: Any, function: Any, name: str) -> Any:
@@ -102,6 +104,13 @@ class Recording:
             return wrapped
         return wrappers.recorder(wrapped, self._stream, self._values, need.arguments, need.results,
                                  None if need.everything else need.wants)
+
+    def _wants_contents(self, name: str) -> bool:
+        """Of a function that is recorded: whether its calls are told apart by what they are given."""
+        if self._selection is None:
+            return not instrument.skipped(name) or not name.startswith("torch.")
+        need = self._selection.of(name)
+        return need is not None and need.everything
 
     def _wrap_class(self, kind: type) -> None:
         """The program's own forward() and step()."""
@@ -119,7 +128,7 @@ class Recording:
         name = name_of(function)
         wrapped = self._specials.wrap_inner(function, name, owner)
         wrapped = self._recorded(wrapped, function, name)
-        return self._specials.wrap_outer(wrapped, name, owner)
+        return self._specials.wrap_outer(wrapped, name, owner, self._wants_contents(name))
 
     # ---- imports ----
 

@@ -15,6 +15,7 @@ import weakref
 from typing import Any, Callable, Dict, NamedTuple, Optional
 
 from . import wrappers
+from .contents import Contents
 from .models import Models
 from .progress import Progress
 from .states import IF_NEW, SURELY, States
@@ -32,7 +33,8 @@ class Special(NamedTuple):
 
 class Specials:
     def __init__(self, torch: Any, stream: Stream, models: Models, progress: Progress,
-                 states: Optional[States], wrap_class: Callable[[type], None]):
+                 states: Optional[States], contents: Contents,
+                 wrap_class: Callable[[type], None]):
         self._module = torch.nn.Module
         self._modes_active = torch._C._is_torch_function_mode_enabled
         self._without_modes = torch._C.DisableTorchFunction
@@ -41,6 +43,7 @@ class Specials:
         self._models = models
         self._progress = progress
         self._states = states
+        self._contents = contents
         self._wrap_class = wrap_class
         self._roots: Dict[int, Any] = {}  # whether they have parameters
         self._errors = 0
@@ -65,9 +68,11 @@ class Specials:
 
     # ---- wrapping ----
 
-    def wrap_outer(self, function: Any, name: str, owner: Any) -> Any:
+    def wrap_outer(self, function: Any, name: str, owner: Any, with_contents: bool) -> Any:
+        """`with_contents`: what it is given is to be told, if it is a whole model."""
         if self._is_forward(name, owner):
-            return self._forward(function)
+            return self._forward(function, self._root_with_contents if with_contents
+                                 else self._root)
         special = self.outer.get(name)
         return function if special is None else self._around(function, special)
 
@@ -97,8 +102,8 @@ class Specials:
 
         return wrappers.dress(around, function)
 
-    def _forward(self, function: Any) -> Any:
-        local, guarded, root = self._stream.local, self._guarded, self._root
+    def _forward(self, function: Any, root: Act) -> Any:
+        local, guarded = self._stream.local, self._guarded
 
         def forward(*args: Any, **kwargs: Any) -> Any:
             if local.in_root or local.rows is None:
@@ -153,6 +158,11 @@ class Specials:
             known = self._roots[id(module)] = (weakref.ref(module), has_parameters)
         if known[1]:
             self._progress.forward(module.training, self._gradients_enabled())
+
+    def _root_with_contents(self, rows: Any, args: Any, kwargs: Any) -> None:
+        self._root(rows, args, kwargs)
+        if self._roots[id(args[0])][1]:
+            self._contents.note(rows, args, kwargs)
 
     # ---- models and optimizers ----
 

@@ -10,30 +10,24 @@ changed, and in each step for every parameter of the optimizer.
 
 from __future__ import annotations
 
-import ctypes
 import weakref
 from typing import Any, Callable, Dict, Iterable, List, Tuple
 
-from .hashing import packer
 from .models import Models
-from .native import Looker, Variable
+from .native import Variable
 from .stream import Stream
-from .values import Values
 
 NO, IF_NEW, SURELY = range(3)  # whether to hash, as variables.cpp has it
 Found = Tuple[List[Any], List[Any]]  # variables, and their tensors
 
 
 class States:
-    def __init__(self, torch: Any, stream: Stream, values: Values, models: Models, library: Any,
+    def __init__(self, torch: Any, stream: Stream, models: Models, looker: Any,
                  want_data: bool = True, want_grad: bool = True, want_states: bool = True):
-        """`library`: what TTRACE_LIB names."""
         self._tensor = torch.Tensor
         self._stream = stream
         self._models = models
-        hash_function = ctypes.cast(library.ttrace_hash, ctypes.c_void_p).value
-        self._looker = Looker(torch.Tensor, torch.nn.Parameter, hash_function, packer(torch),
-                              values.state)
+        self._looker = looker
         self._want_data, self._want_grad, self._want_states = want_data, want_grad, want_states
         self._variables: Dict[int, Any] = {}
         self._optimizers: Dict[int, Tuple[Any, str]] = {}
