@@ -25,6 +25,7 @@ struct Place {
   std::int64_t step = kNoStep;
   Name stage = 0;  // valid if `staged`
   Name what = 0;   // the function, or the variable
+  Name site = 0;   // in the program, see Record
   bool staged = false;
   bool variable = false;
 };

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+// Rows to records.
 #include "invariant/events_file.hpp"
 
 #include <xxhash.h>
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 
@@ -15,13 +18,23 @@ namespace ttrace::invariant {
 namespace {
 
 // The low three bits of a row's first number; the others are the number of what it is about.
-enum class RowKind : std::uint8_t { pre, post, exception, state, state_values, content };
+enum class RowKind : std::uint8_t {
+  pre,
+  post,
+  exception,
+  state,
+  state_values,
+  content,
+  site,
+  loss
+};
 
 constexpr std::size_t kRowBytes = 32;
 constexpr std::int64_t kHasData = 1, kHasGrad = 2, kGradUnknown = 4;
-constexpr const char* kUnknownValue = "holds a value of a kind that this ttrace does not know";
 
 RowKind kind_of(std::int64_t code) { return static_cast<RowKind>(code & 7); }
+
+bool has_time(RowKind kind) { return kind <= RowKind::state || kind == RowKind::loss; }
 
 }  // namespace
 
@@ -67,6 +80,7 @@ void EventsFile::report(Records& records) const {
   damage.partial_tail = blocks_.cut();
   damage.last_step = step_;
   if (lost_ > 0 || damage.partial_tail) records.damage.push_back(damage);
+  if (nan_loss_.count > 0) records.nan_losses.push_back(nan_loss_);
 }
 
 void EventsFile::take(const Block& block, Records& records, const EventNames& names) {
@@ -90,79 +104,6 @@ void EventsFile::take(const Block& block, Records& records, const EventNames& na
   }
 }
 
-// ---- what rows refer to ----
-
-void EventsFile::define(const Block& block, Values& values) {
-  if (block.tag != definitions_.size()) {
-    blocks_.damaged("begins with definition " + std::to_string(block.tag) + ", after " +
-                    std::to_string(definitions_.size()) + " of them: a block is missing");
-  }
-  std::string_view bytes = block.payload;
-  while (!bytes.empty()) {
-    Definition definition;
-    if (!take_value(bytes, values, definition.value)) blocks_.damaged(kUnknownValue);
-    if (definition.value.kind == Kind::list) {
-      // Arguments are a list of positional ones and an object; results are never lists of lists.
-      const std::span<const Value> parts = values.elements(definition.value);
-      if (parts.size() == 2 && parts[0].kind == Kind::list && parts[1].kind == Kind::object) {
-        std::vector<Member> members;
-        std::size_t place = 0;
-        for (const Value value : values.elements(parts[0])) {  // none: not recorded
-          const Name name = values.name(std::to_string(place++));
-          if (value.kind != Kind::none) members.push_back({name, value});
-        }
-        definition.args = values.object(members);
-        definition.kwargs = parts[1];
-      }
-    }
-    definitions_.push_back(std::move(definition));
-  }
-}
-
-EventsFile::Definition* EventsFile::definition(std::int64_t number) {
-  const auto place = static_cast<std::size_t>(number);
-  if (number < 0 || place >= definitions_.size()) return nullptr;
-  return &definitions_[place];
-}
-
-void EventsFile::add_functions(const Block& block, Records& records) {
-  Values& values = records.values;
-  std::string_view bytes = block.payload;
-  while (!bytes.empty()) {
-    Value found;
-    if (!take_value(bytes, values, found)) blocks_.damaged(kUnknownValue);
-    const std::span<const Value> parts =
-        found.kind == Kind::list ? values.elements(found) : std::span<const Value>();
-    if (parts.size() < 3 || parts[0].kind != Kind::integer || parts[1].kind != Kind::string) {
-      blocks_.damaged(kUnknownValue);
-    }
-    if (parts.size() > 3) records.signatures.add(parts[1].ref, parts[3], values);
-    functions_[parts[0].integer] = {parts[1], parts[2].kind == Kind::boolean && parts[2].boolean};
-  }
-}
-
-void EventsFile::add_meta(const Block& block, Values& values) {
-  std::string_view bytes = block.payload;
-  Value found;
-  if (!take_value(bytes, values, found) || found.kind != Kind::object) {
-    blocks_.damaged(kUnknownValue);
-  }
-  set_step(values.member(found, values.name("step")));
-  if (rows_since_meta_) {  // none of the rows to come is older than the last
-    metas_.erase(metas_.begin(), metas_.end() - (metas_.empty() ? 0 : 1));
-    rows_since_meta_ = false;
-  }
-  if (block.tag == 0) metas_.clear();
-  Meta& meta = metas_.emplace_back();
-  meta.since = static_cast<std::int64_t>(block.tag);
-  const std::span<const Member> members = values.members(found);
-  std::vector<Member> kept(members.begin(), members.end());
-  for (const Member& member : kept) {
-    const std::string column = "meta_vars." + std::string(values.text(member.name));
-    meta.fields.push_back({values.name(column), member.value});
-  }
-}
-
 void EventsFile::move_to(std::int64_t time) {
   while (meta_ + 1 < metas_.size() && metas_[meta_ + 1].since <= time) ++meta_;
 }
@@ -170,16 +111,6 @@ void EventsFile::move_to(std::int64_t time) {
 std::span<const Field> EventsFile::meta() const {
   return meta_ < metas_.size() ? std::span<const Field>(metas_[meta_].fields)
                                : std::span<const Field>();
-}
-
-// Steps come one by one.
-void EventsFile::set_step(Value step) {
-  if (step.kind != Kind::integer) return;
-  if (step_ && (step.integer < *step_ || step.integer > *step_ + 1)) {
-    blocks_.damaged("begins step " + std::to_string(step.integer) + " after step " +
-                    std::to_string(*step_) + ": a block is missing");
-  }
-  step_ = step.integer;
 }
 
 // ---- rows ----
@@ -194,7 +125,7 @@ void EventsFile::add_rows(const Block& block, Records& records, const EventNames
   for (std::size_t i = 0; i < count; ++i) {
     const Row row(numbers.data() + i * 4, 4);
     ++rows_;
-    if (kind_of(row[0]) != RowKind::state_values) move_to(row[1]);
+    if (has_time(kind_of(row[0]))) move_to(row[1]);
     bool known = true;
     switch (kind_of(row[0])) {
       case RowKind::pre:
@@ -213,8 +144,12 @@ void EventsFile::add_rows(const Block& block, Records& records, const EventNames
       case RowKind::content:
         known = add_content(row, block.tag);
         break;
-      default:
-        known = false;
+      case RowKind::site:
+        known = add_site(row, block.tag);
+        break;
+      case RowKind::loss:
+        add_loss(row, block.tag);
+        break;
     }
     if (!known) {
       blocks_.damaged("holds an event (" + std::to_string(rows_) +
@@ -286,6 +221,9 @@ bool EventsFile::add_call(Row row, std::uint64_t thread, Records& records,
     }
   }
   stack.contents.clear();
+  call.site = stack.site != 0 ? stack.site : stack.open.empty() ? 0 : stack.open.back().site;
+  record.site = call.site;
+  stack.site = 0;
   stack.open.push_back(call);
   records.records.push_back(std::move(record));
   return true;
@@ -296,6 +234,23 @@ bool EventsFile::add_content(Row row, std::uint64_t thread) {
   if (argument == nullptr || argument->value.kind != Kind::string) return false;
   threads_[thread].contents.push_back({argument->value.ref, row[1]});
   return true;
+}
+
+bool EventsFile::add_site(Row row, std::uint64_t thread) {
+  const Definition* const place = definition(row[0] >> 3);
+  if (place == nullptr || place->value.kind != Kind::string) return false;
+  threads_[thread].site = place->value.ref;
+  return true;
+}
+
+void EventsFile::add_loss(Row row, std::uint64_t thread) {
+  if (!std::isnan(std::bit_cast<double>(row[2])) || nan_loss_.count++ > 0) return;
+  const std::vector<Call>& open = threads_[thread].open;
+  nan_loss_.file = number_;
+  nan_loss_.line = static_cast<std::uint32_t>(rows_);
+  nan_loss_.process = process_;
+  nan_loss_.step = meta_ < metas_.size() ? metas_[meta_].step.value_or(0) : 0;
+  nan_loss_.site = open.empty() ? 0 : open.back().site;
 }
 
 bool EventsFile::add_end(Row row, std::uint64_t thread, Records& records, const EventNames& names) {
@@ -315,6 +270,7 @@ bool EventsFile::add_end(Row row, std::uint64_t thread, Records& records, const 
   const bool failed = kind_of(row[0]) == RowKind::exception;
   Record record = make(row, thread, failed ? RecordKind::exception : RecordKind::post);
   record.call = call.number;
+  record.site = call.site;
   record.function = found->second.name.ref;
   if (call.id.present()) record.fields.push_back({names.call_id, call.id});
   add_place(record, names);
@@ -372,6 +328,8 @@ bool EventsFile::add_state(Row row, Row contents, std::uint64_t thread, Records&
   if (described->variable_type == 0 && described->state.empty()) return false;
   Record record = make(row, thread, RecordKind::state);
   record.variable = variable->value.ref;
+  const std::vector<Call>& open = threads_[thread].open;
+  record.site = open.empty() ? 0 : open.back().site;
   record.variable_type = described->variable_type;
   Value type;
   type.kind = Kind::string;

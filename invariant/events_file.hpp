@@ -49,11 +49,13 @@ class EventsFile {
     std::uint64_t number = 0;
     std::int64_t object = 0;
     Value id;  // func_call_id, when wanted
+    Name site = 0;
   };
   struct Thread {
     std::uint64_t calls = 0;
     std::vector<Call> open;
     std::vector<Content> contents;  // of what the next call is given
+    Name site = 0;                  // of the next call
   };
   using Row = std::span<const std::int64_t, 4>;
 
@@ -67,6 +69,8 @@ class EventsFile {
   void add_rows(const Block& block, Records& records, const EventNames& names);
   bool add_call(Row row, std::uint64_t thread, Records& records, const EventNames& names);
   bool add_content(Row row, std::uint64_t thread);
+  bool add_site(Row row, std::uint64_t thread);
+  void add_loss(Row row, std::uint64_t thread);
   bool add_end(Row row, std::uint64_t thread, Records& records, const EventNames& names);
   bool add_state(Row row, Row values, std::uint64_t thread, Records& records,
                  const EventNames& names);
@@ -86,12 +90,14 @@ class EventsFile {
   std::uint64_t lost_ = 0;  // ends of calls that began before the file did
   std::uint64_t first_lost_ = 0;
   std::optional<std::int64_t> step_;
+  NaNLoss nan_loss_;  // with a count of 0: none
   std::vector<Definition> definitions_;
   std::unordered_map<std::int64_t, Function> functions_;
   // Meta variables that hold from a time on (0: from where they stand), those in force first; of
   // rows of the last blocks only.
   struct Meta {
     std::int64_t since = 0;
+    std::optional<std::int64_t> step;
     std::vector<Field> fields;
   };
   std::vector<Meta> metas_;

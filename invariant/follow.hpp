@@ -37,6 +37,7 @@ class Follower {
   // As Place::file numbers them.
   [[nodiscard]] const std::vector<std::string>& files() const { return names_; }
   [[nodiscard]] std::vector<Damage> damage() const;
+  [[nodiscard]] const std::vector<NaNLoss>& nan_losses() const { return events_.nan_losses; }
 
  private:
   struct Source {

@@ -30,6 +30,7 @@ struct Record {
   std::int64_t process = 0;
   std::int64_t thread = 0;
   Name function = 0;       // pre, post, exception
+  Name site = 0;           // where the program made the call, or the one around it: "train.py:31"
   Name variable = 0;       // state: its name
   Name variable_type = 0;  // state: "torch.nn.Parameter"
   std::uint64_t call = 0;  // joins pre and post: XXH3 of func_call_id, or the number of an event
@@ -69,12 +70,23 @@ struct Damage {
   return file.extension() == ".bin";
 }
 
+// A loss that is NaN, the first of a file.
+struct NaNLoss {
+  std::uint32_t file = 0;
+  std::uint32_t line = 0;  // the event's number
+  std::int64_t process = 0;
+  std::int64_t step = 0;
+  Name site = 0;
+  std::uint64_t count = 0;
+};
+
 struct Records {
   Values values;
   std::vector<std::string> files;  // in the order of reading
   std::vector<Record> records;     // in the order of files and lines
   std::vector<Damage> damage;      // only of files that have any
-  Signatures signatures;           // of what was called, where the trace holds them
+  std::vector<NaNLoss> nan_losses;
+  Signatures signatures;  // of what was called, where the trace holds them
 };
 
 }  // namespace ttrace::invariant

@@ -16,7 +16,8 @@ struct ReportInput {
   std::vector<std::string> files;  // as Place::file numbers them
   std::vector<Damage> damage;      // of the trace's files
   std::string trace;               // its folder
-  std::string ended;               // why it may end early, "the run was killed (exit code 137)"
+  std::vector<NaNLoss> nan_losses;
+  std::string ended;  // why it may end early, "the run was killed (exit code 137)"
 };
 
 struct ReportOptions {
@@ -45,6 +46,8 @@ struct Culprit {
 [[nodiscard]] std::string step_text(const ReportInput& input, std::int64_t step);
 // "3 ends of calls that began before the file (the first: event 4), its end is cut off"
 [[nodiscard]] std::string damage_text(const Damage& damage);
+// "the loss is NaN, first in step 3, process 7, event 12 of rank00000/events.bin, from train.py:40"
+[[nodiscard]] std::string nan_text(const ReportInput& input, const NaNLoss& loss);
 // Why the trace may end before the run did; empty: it does not.
 [[nodiscard]] std::vector<std::string> early_ends(const ReportInput& input);
 // "violated in 1 of 12 calls of SGD.step()"

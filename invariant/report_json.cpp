@@ -33,7 +33,8 @@ class JsonReport {
     for (const Judgement& judgement : result_.judgements) invariants.push_back(of(judgement));
     for (const Culprit& culprit : culprits(result_, values_)) groups.push_back(of(culprit));
     for (const Damage& entry : input_.damage) damage.push_back(of(entry));
-    std::vector<Value> ends;
+    std::vector<Value> ends, nans;
+    for (const NaNLoss& loss : input_.nan_losses) nans.push_back(of(loss));
     for (const std::string& end : early_ends(input_)) ends.push_back(text(end));
     const std::uint64_t failed = result_.count(Verdict::failed);
     const std::uint64_t passed = result_.count(Verdict::passed);
@@ -42,9 +43,9 @@ class JsonReport {
         {"format", text("ttrace-check-invariants")},
         {"version", number(1)},
         {"trace", text(input_.trace)},
-        {"verdict", text(failed > 0 ? "violated"
-                         : any      ? "no violation"
-                                    : "cannot tell")},
+        {"verdict", text(failed > 0 || !input_.nan_losses.empty() ? "violated"
+                         : any                                    ? "no violation"
+                                                                  : "cannot tell")},
         {"failed", number(failed)},
         {"passed", number(passed)},
         {"possible", number(result_.count(Verdict::possible))},
@@ -56,6 +57,7 @@ class JsonReport {
         {"ends_without_call", number(result_.gaps.never_began)},
         {"late_records", number(result_.late)},
         {"damage", out_.list(damage)},
+        {"nan_losses", out_.list(nans)},
         {"complete", boolean(ends.empty())},
         {"ends_early", out_.list(ends)},
         {"groups", out_.list(groups)},
@@ -88,7 +90,17 @@ class JsonReport {
                    {"time", integer(place.time)},
                    {"file", text(file)},
                    {is_event_file(file) ? "event" : "line", number(place.line)},
+                   {"site", place.site == 0 ? none() : text(values_.text(place.site))},
                    {place.variable ? "variable" : "function", text(values_.text(place.what))}});
+  }
+
+  Value of(const NaNLoss& loss) {
+    return object({{"step", integer(loss.step)},
+                   {"process", integer(loss.process)},
+                   {"file", text(input_.files.at(loss.file))},
+                   {"event", number(loss.line)},
+                   {"site", loss.site == 0 ? none() : text(values_.text(loss.site))},
+                   {"count", number(loss.count)}});
   }
 
   Value of(const Judgement& judgement) {

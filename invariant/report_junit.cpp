@@ -56,6 +56,14 @@ std::string junit_report(const ReportInput& input) {
     suite.properties = {{"trace", input.trace}};
     suite.cases.push_back(testcase(input, judgement));
   }
+  for (const NaNLoss& loss : input.nan_losses) {
+    junit::Testcase entry{"built in", "the loss is a number", junit::Result::failed, ""};
+    const std::string said = nan_text(input, loss);
+    entry.body = junit::tag("failure", {{"type", "violation"}, {"message", said}}) +
+                 junit::escaped(said) + "</failure>\n";
+    suites["built in"].name = "built in";
+    suites["built in"].cases.push_back(std::move(entry));
+  }
   std::vector<junit::Suite> all;
   for (auto& [name, suite] : suites) all.push_back(std::move(suite));
   return junit::print(all, "ttrace-check");

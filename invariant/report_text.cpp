@@ -14,6 +14,9 @@ class TextReport {
       : input_(input), result_(*input.result), values_(*input.values), options_(options) {}
 
   std::string run() {
+    for (const NaNLoss& loss : input_.nan_losses) {
+      line(colored("violated", "1;31") + ": " + nan_text(input_, loss));
+    }
     verdict();
     const std::vector<Culprit> groups = culprits(result_, values_);
     for (std::size_t i = 0; i < groups.size() && i < options_.top; ++i) group(groups[i]);

@@ -59,7 +59,8 @@ std::string place_text(const ReportInput& input, const Place& place) {
   if (place.staged) text += "stage " + std::string(input.values->text(place.stage)) + ", ";
   text += "process " + std::to_string(place.process) + ", " + record_text(file, place.line) + ": " +
           short_name(input.values->text(place.what));
-  return place.variable ? text : text + "()";
+  if (!place.variable) text += "()";
+  return place.site == 0 ? text : text + ", from " + std::string(input.values->text(place.site));
 }
 
 void add(std::string& list, const std::string& entry) {
@@ -115,6 +116,14 @@ std::string damage_text(const Damage& damage) {
     add(text, damage.of_events ? "what its last block, which is cut off, held"
                                : "a last line that is cut off");
   }
+  return text;
+}
+
+std::string nan_text(const ReportInput& input, const NaNLoss& loss) {
+  std::string text = "the loss is NaN, first in " + step_text(input, loss.step) + ", process " +
+                     std::to_string(loss.process) + ", " +
+                     record_text(input.files.at(loss.file), loss.line);
+  if (loss.site != 0) text += ", from " + std::string(input.values->text(loss.site));
   return text;
 }
 

@@ -68,6 +68,7 @@ Place Tracker::place_of(const Record& record, std::int64_t step) {
   place.thread = record.thread;
   place.step = step;
   place.variable = record.kind == RecordKind::state;
+  place.site = record.site;
   place.what = place.variable ? record.variable : record.function;
   for (const Field& field : record.fields) {
     if (world_.columns.of(field.column) != Column::stage) continue;

@@ -42,8 +42,8 @@ void report(const CheckInvariantsOptions& options, const invariant::ReportInput&
                 paths);
 }
 
-int code_of(const CheckResult& result) {
-  if (result.count(Verdict::failed) > 0) return kDiffer;
+int code_of(const CheckResult& result, const invariant::ReportInput& input) {
+  if (!input.nan_losses.empty() || result.count(Verdict::failed) > 0) return kDiffer;
   return result.count(Verdict::passed) + result.count(Verdict::possible) > 0 ? kSame : kTrouble;
 }
 
@@ -101,15 +101,17 @@ int check_whole(const CheckInvariantsOptions& options, invariant::Values& values
   }
   const invariant::TraceInput trace{records.records, invariant::loses_tail(records)};
   const CheckResult result = invariant::check(values, trace, invariants, &signatures);
-  report(options,
-         {&result, &values, records.files, records.damage, options.trace, early_end(state)});
+  const invariant::ReportInput input{&result,         &values,       records.files,
+                                     records.damage,  options.trace, records.nan_losses,
+                                     early_end(state)};
+  report(options, input);
   if (!options.output.empty()) {
     const std::vector<invariant::Outcome> outcomes = outcomes_of(result, records);
     records.values = std::move(values);  // as the writer expects them
     invariant::write_results({options.output, options.trace, options.invariants.back()}, records,
                              outcomes);
   }
-  return code_of(result);
+  return code_of(result, input);
 }
 
 // Invariants that were not violated at the last look.
@@ -149,7 +151,7 @@ int check_growing(const CheckInvariantsOptions& options, invariant::Values& valu
     if (follower.violations() != told && paths_of(options).wants_text()) {
       told = follower.violations();
       const CheckResult result = follower.result();
-      news.print({&result, &values, follower.files(), {}, options.trace, ""});
+      news.print({&result, &values, follower.files(), {}, options.trace, {}, ""});
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
@@ -158,9 +160,15 @@ int check_growing(const CheckInvariantsOptions& options, invariant::Values& valu
   if (follower.files().empty()) {
     throw Trouble("no trace", options.trace, "nothing appeared within --idle seconds");
   }
-  report(options, {&result, &values, follower.files(), follower.damage(), options.trace,
-                   early_end(trace_state(options.trace))});
-  return code_of(result);
+  const invariant::ReportInput input{&result,
+                                     &values,
+                                     follower.files(),
+                                     follower.damage(),
+                                     options.trace,
+                                     follower.nan_losses(),
+                                     early_end(trace_state(options.trace))};
+  report(options, input);
+  return code_of(result, input);
 }
 
 }  // namespace

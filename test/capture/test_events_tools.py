@@ -11,7 +11,7 @@ import unittest
 
 import torch
 
-from agent_runs import CAPTURE, SOURCE, CaptureTest
+from agent_runs import CAPTURE, PROGRAMS, SOURCE, CaptureTest
 from events_file import META, Events, blocks, value
 from test_events import hash_of
 
@@ -130,6 +130,50 @@ class EventsTools(CaptureTest):
             self.assertEqual(check.wait(), 1)
         self.assertLess(time.monotonic() - ended, 20)
         self.assertEqual(report, self.check(trace, expected=1)[0])
+
+    # ---- the program's own lines ----
+
+    def source_of(self, site):
+        """The line that a report names."""
+        file, line = site.rsplit(":", 1)
+        return (self.scratch / file).read_text().splitlines()[int(line) - 1].strip()
+
+    def test_violations_lead_to_lines_of_the_program(self):
+        bug = self.record("b01_no_zero_grad", "lines")
+        report, _ = self.check(bug, expected=1)
+        found = {}
+        for entry in report["invariants"]:
+            for violation in entry["violations"]:
+                for record in violation["records"]:
+                    self.assertIsNotNone(record["site"], record)
+                    found[record.get("function")] = self.source_of(record["site"])
+        self.assertEqual(found["torch._tensor.Tensor.backward"], "loss.backward()")
+        self.assertEqual(found["torch.nn.modules.module.Module.train"], "model.train()")
+        self.assertIn("model(", found["__main__.Net.forward"])
+        text = self.tool("check", bug, "-i", self.invariants, expected=1).stdout
+        self.assertRegex(text, r"Tensor\.backward\(\), from \S*b01_no_zero_grad\.py:\d+: ")
+
+    def test_a_loss_that_is_nan(self):
+        traces = {}
+        for step in (9, 3):
+            traces[step] = self.scratch / f"nan{step}"
+            self.run_command([CAPTURE, "-q", "-o", traces[step], "--events", "--", sys.executable,
+                              PROGRAMS / "not_a_number.py", step])
+        learned, junit = self.scratch / "nan.json", self.scratch / "nan.xml"
+        self.tool("infer", traces[9], "-o", learned)
+        for follow in ([], ["--follow"]):
+            done = self.tool("check", traces[3], "-i", learned, "--json", "-", "--junit", junit,
+                             *follow, expected=1)
+            report = json.loads(done.stdout)
+            self.assertEqual((report["verdict"], report["failed"]), ("violated", 0))
+            loss, = report["nan_losses"]
+            self.assertEqual((loss["step"], loss["count"]), (3, 3))
+            self.assertEqual(self.source_of(loss["site"]), "loss.backward()")
+            self.assertIn("the loss is NaN, first in step 3", junit.read_text())
+        done = self.tool("check", traces[3], "-i", learned, expected=1)
+        self.assertRegex(done.stdout, r"^violated: the loss is NaN, first in step 3, ")
+        report = json.loads(self.tool("check", traces[9], "-i", learned, "--json", "-").stdout)
+        self.assertEqual(report["nan_losses"], [])
 
     # ---- ranks ----
 

@@ -149,6 +149,43 @@ TEST_CASE("a call, the change within it, its return") {
   CHECK(records.values.text(field(records, 1, "dump_loc")) == "f");
 }
 
+TEST_CASE("what is told before a call belongs to it") {
+  const Folder folder;
+  const std::string typed_tensor = tensor();
+  const std::string told =
+      block(1, 5, list(2, list(1, typed_tensor) + object(0, "")) + text("0") + text("train.py:31"));
+  const std::string content = row(6, 5, 77, 0, 0), site = row(7, 6, 0, 0, 0);
+  const auto bits = static_cast<std::int64_t>(std::uint64_t{0x7FF8} << 48);
+  folder.write(start() + told +
+               block(4, 9,
+                     site + content + row(6, 0, 100, 5, 1) + kCall + kState + kReturn +
+                         row(0, 7, 130, bits, 0) + row(0, 7, 131, bits, 0) + kReturn + kCall));
+  Records records = read_events(folder.path());
+  REQUIRE(records.records.size() == 6);
+  const auto name = [&](const char* word) { return records.values.name(word); };
+  const auto content_of = [&](std::size_t at) {
+    const Value argument = records.values.member(records.records[at].args, name("0"));
+    const Value inner = records.values.member(argument, name("torch.nn.Parameter"));
+    return inner.kind == Kind::object ? records.values.member(inner, name("data")) : Value{};
+  };
+  CHECK(content_of(0).integer == 77);
+  CHECK_FALSE(content_of(1).present());
+  for (std::size_t at = 0; at < 5; ++at) {  // the calls within it, too
+    CHECK(records.values.text(records.records[at].site) == "train.py:31");
+  }
+  CHECK(records.records[5].site == 0);
+  REQUIRE(records.nan_losses.size() == 1);
+  CHECK(records.nan_losses[0].count == 2);
+  CHECK(records.nan_losses[0].step == 4);
+  CHECK(records.nan_losses[0].line == 8);
+  CHECK(records.values.text(records.nan_losses[0].site) == "train.py:31");
+  Records exported = read_events(folder.path(), {.call_ids = true});
+  const Value argument =
+      exported.values.member(exported.records[0].args, exported.values.name("0"));
+  const Value inner = exported.values.member(argument, exported.values.name("torch.nn.Parameter"));
+  CHECK_FALSE(exported.values.member(inner, exported.values.name("data")).present());
+}
+
 TEST_CASE("every cut leaves whole blocks") {
   const Folder folder;
   const std::string whole = start() + block(4, 9, kCall) + block(4, 9, kState + kReturn);

@@ -19,6 +19,7 @@ class Contents:
     def __init__(self, torch: Any, stream: Stream, looker: Any):
         self._tensor = torch.Tensor
         self._modes = torch._C._len_torch_dispatch_stack
+        self._capturing = getattr(torch._C, "_cuda_isCurrentStreamCapturing", bool)
         self._stream = stream
         self._looker = looker
 
@@ -31,6 +32,10 @@ class Contents:
                 self._note(rows, str(place), value)
         for name, value in kwargs.items():
             self._note(rows, name, value)
+
+    def readable(self, tensor: Any) -> bool:
+        """Whether asking for its values does nothing else."""
+        return not self._modes() and not (tensor.is_cuda and self._capturing())
 
     def _note(self, rows: Any, argument: str, value: Any) -> None:
         found = self._hash(value)

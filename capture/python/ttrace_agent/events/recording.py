@@ -23,6 +23,7 @@ from .instrument import Instrument
 from .models import Models
 from .progress import Progress
 from .selection import Selection
+from .sites import Sites
 from .specials import Specials
 from .states import States
 from .stream import Stream
@@ -46,8 +47,9 @@ class Recording:
         self._looker = make_looker(torch, os.environ["TTRACE_LIB"], self._values.state)
         self._states = self._make_states()
         contents = Contents(torch, self._stream, self._looker)
+        self._sites = Sites(torch, self._stream)
         self._specials = Specials(torch, self._stream, self._models, self._progress, self._states,
-                                  contents, self._wrap_class)
+                                  contents, self._sites, self._wrap_class)
         self._instrument = Instrument(self._wrap, self._is_special)
         self._classes: set = set()
 
@@ -90,10 +92,12 @@ class Recording:
         return name in self._specials.inner or name in self._specials.outer
 
     def _wrap(self, function: Any, name: str, owner: Any) -> Any:
-        wrapped = self._specials.wrap_inner(function, name, owner)
+        inner = wrapped = self._specials.wrap_inner(function, name, owner)
         if not instrument.skipped(name) and not name.endswith(".__setstate__"):
-            wrapped = self._recorded(wrapped, function, name)
-        wrapped = self._specials.wrap_outer(wrapped, name, owner, self._wants_contents(name))
+            wrapped = self._recorded(inner, function, name)
+        recorded = wrapped is not inner
+        wrapped = self._specials.wrap_outer(wrapped, name, owner, recorded,
+                                            recorded and self._wants_contents(name))
         return None if wrapped is function else wrapped
 
     def _recorded(self, wrapped: Any, function: Any, name: str) -> Any:
@@ -108,7 +112,7 @@ class Recording:
     def _wants_contents(self, name: str) -> bool:
         """Of a function that is recorded: whether its calls are told apart by what they are given."""
         if self._selection is None:
-            return not instrument.skipped(name) or not name.startswith("torch.")
+            return True
         need = self._selection.of(name)
         return need is not None and need.everything
 
@@ -126,9 +130,11 @@ class Recording:
 
     def _wrap_own(self, function: Any, owner: type) -> Any:
         name = name_of(function)
-        wrapped = self._specials.wrap_inner(function, name, owner)
-        wrapped = self._recorded(wrapped, function, name)
-        return self._specials.wrap_outer(wrapped, name, owner, self._wants_contents(name))
+        inner = self._specials.wrap_inner(function, name, owner)
+        wrapped = self._recorded(inner, function, name)
+        recorded = wrapped is not inner
+        return self._specials.wrap_outer(wrapped, name, owner, recorded,
+                                         recorded and self._wants_contents(name))
 
     # ---- imports ----
 
@@ -188,6 +194,7 @@ class Recording:
     def _after_fork(self) -> None:
         self._stream.after_fork()
         self._values.after_fork()
+        self._sites.after_fork()
         if self._states is not None:
             self._states.after_fork()
         self._progress.start()

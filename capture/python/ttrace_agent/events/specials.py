@@ -18,12 +18,15 @@ from . import wrappers
 from .contents import Contents
 from .models import Models
 from .progress import Progress
+from .sites import Sites, of_loop
 from .states import IF_NEW, SURELY, States
 from .stream import Stream
 
 Act = Callable[[Any, Any, Any], Any]  # rows, arguments, keyword arguments
 After = Callable[[Any, Any, Any, Any], None]  # and what the act before the call returned
 ERRORS_SAID = 3
+LOSS = 7  # low three bits of a row's first integer
+NAN = 0x7FF8 << 48  # bits of a float
 
 
 class Special(NamedTuple):
@@ -34,16 +37,18 @@ class Special(NamedTuple):
 class Specials:
     def __init__(self, torch: Any, stream: Stream, models: Models, progress: Progress,
                  states: Optional[States], contents: Contents,
-                 wrap_class: Callable[[type], None]):
+                 sites: Sites, wrap_class: Callable[[type], None]):
         self._module = torch.nn.Module
         self._modes_active = torch._C._is_torch_function_mode_enabled
         self._without_modes = torch._C.DisableTorchFunction
+        self._tensor = torch.Tensor
         self._gradients_enabled = wrappers.original(torch.is_grad_enabled)
         self._stream = stream
         self._models = models
         self._progress = progress
         self._states = states
         self._contents = contents
+        self._sites = sites
         self._wrap_class = wrap_class
         self._roots: Dict[int, Any] = {}  # whether they have parameters
         self._errors = 0
@@ -68,11 +73,14 @@ class Specials:
 
     # ---- wrapping ----
 
-    def wrap_outer(self, function: Any, name: str, owner: Any, with_contents: bool) -> Any:
+    def wrap_outer(self, function: Any, name: str, owner: Any, recorded: bool,
+                   with_contents: bool) -> Any:
         """`with_contents`: what it is given is to be told, if it is a whole model."""
         if self._is_forward(name, owner):
             return self._forward(function, self._root_with_contents if with_contents
-                                 else self._root)
+                                 else self._root_with_site if recorded else self._root)
+        if recorded and of_loop(name):
+            function = self._sites.wrap(function, name)
         special = self.outer.get(name)
         return function if special is None else self._around(function, special)
 
@@ -159,8 +167,12 @@ class Specials:
         if known[1]:
             self._progress.forward(module.training, self._gradients_enabled())
 
-    def _root_with_contents(self, rows: Any, args: Any, kwargs: Any) -> None:
+    def _root_with_site(self, rows: Any, args: Any, kwargs: Any) -> None:
         self._root(rows, args, kwargs)
+        self._sites.note(rows)
+
+    def _root_with_contents(self, rows: Any, args: Any, kwargs: Any) -> None:
+        self._root_with_site(rows, args, kwargs)
         if self._roots[id(args[0])][1]:
             self._contents.note(rows, args, kwargs)
 
@@ -181,6 +193,13 @@ class Specials:
 
     def _backward(self, rows: Any, args: Any, kwargs: Any) -> None:
         self._progress.backward()
+        losses = args[0] if args else kwargs.get("tensors")
+        for loss in losses if isinstance(losses, (list, tuple)) else (losses,):
+            # Reading it from a GPU waits for it, which hashing does anyway.
+            if (type(loss) is self._tensor and loss.numel() == 1
+                    and (loss.is_cpu or self._states is not None) and self._contents.readable(loss)
+                    and loss.item() != loss.item()):
+                rows.append(LOSS, time.monotonic_ns(), NAN, 0)
 
     def _after_backward(self, rows: Any, args: Any, kwargs: Any, known: Any) -> None:
         if self._states is not None:
