@@ -145,11 +145,12 @@ class EventsTools(CaptureTest):
         for entry in report["invariants"]:
             for violation in entry["violations"]:
                 for record in violation["records"]:
-                    self.assertIsNotNone(record["site"], record)
-                    found[record.get("function")] = self.source_of(record["site"])
-        self.assertEqual(found["torch._tensor.Tensor.backward"], "loss.backward()")
-        self.assertEqual(found["torch.nn.modules.module.Module.train"], "model.train()")
-        self.assertIn("model(", found["__main__.Net.forward"])
+                    if record["site"] is not None:
+                        lines = found.setdefault(record.get("function"), set())
+                        lines.add(self.source_of(record["site"]))
+        self.assertEqual(found["torch._tensor.Tensor.backward"], {"loss.backward()"})
+        self.assertIn("model.train()", found["torch.nn.modules.module.Module.train"])
+        self.assertTrue(all("model(" in line for line in found["__main__.Net.forward"]), found)
         text = self.tool("check", bug, "-i", self.invariants, expected=1).stdout
         self.assertRegex(text, r"Tensor\.backward\(\), from \S*b01_no_zero_grad\.py:\d+: ")
 
@@ -161,6 +162,10 @@ class EventsTools(CaptureTest):
                               PROGRAMS / "not_a_number.py", step])
         learned, junit = self.scratch / "nan.json", self.scratch / "nan.xml"
         self.tool("infer", traces[9], "-o", learned)
+        # Of those that a NaN cannot violate.
+        lines = [line for line in learned.read_text().splitlines(keepends=True)
+                 if json.loads(line)["relation"] == "ConsistentOutputRelation"]
+        learned.write_text("".join(lines))
         for follow in ([], ["--follow"]):
             done = self.tool("check", traces[3], "-i", learned, "--json", "-", "--junit", junit,
                              *follow, expected=1)

@@ -22,9 +22,9 @@ _OWNERS = ("torch.optim.", "torch.nn.utils.clip_grad.", "torch.nn.modules.module
 # Modules call them of their parts.
 _RECURSIVE = {"train", "eval", "state_dict", "load_state_dict"}
 _OF_LOOPS = _RECURSIVE | {
-    "step", "zero_grad", "backward", "clip_grad_norm_", "clip_grad_value_", "scale", "unscale_",
-    "update", "manual_seed", "all_reduce", "all_gather", "all_gather_into_tensor", "broadcast",
-    "reduce_scatter", "reduce_scatter_tensor", "barrier", "init_process_group"}
+    "step", "_optimizer_step_code", "zero_grad", "backward", "clip_grad_norm_",
+    "clip_grad_value_", "scale", "unscale_", "update", "manual_seed", "all_reduce", "all_gather",
+    "all_gather_into_tensor", "broadcast", "reduce_scatter", "reduce_scatter_tensor", "barrier", "init_process_group"}
 
 
 def of_loop(name: str) -> bool:
