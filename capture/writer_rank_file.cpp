@@ -61,6 +61,7 @@ RankFile::RankFile(std::filesystem::path directory)
     content_->events = content_->told.at("events");
     content_->own["degraded"] = content_->told.at("degraded");
     records_ = content_->told.at("records").get<std::uint64_t>();
+    collectives_ = content_->told.value("collectives", std::uint64_t{0});
     bytes_ = content_->told.at("bytes").get<std::uint64_t>();
     lost_ = content_->told.at("lost").get<std::uint64_t>();
   } catch (const json::exception& error) {
@@ -100,8 +101,9 @@ void RankFile::degrade() {
   changed_ = true;
 }
 
-void RankFile::count(std::uint64_t records, std::uint64_t bytes) {
+void RankFile::count(std::uint64_t records, std::uint64_t collectives, std::uint64_t bytes) {
   records_ += records;
+  collectives_ += collectives;
   bytes_ += bytes;
   changed_ = true;
 }
@@ -116,6 +118,7 @@ std::string RankFile::text() const {
   all.update(content_->own);
   all["events"] = content_->events;
   all["records"] = records_;
+  if (collectives_ != 0) all["collectives"] = collectives_;
   all["bytes"] = bytes_;
   all["lost"] = lost_;
   return all.dump(1, ' ', false, json::error_handler_t::replace) + "\n";

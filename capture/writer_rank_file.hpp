@@ -34,7 +34,7 @@ class RankFile {
   void merge(std::string_view json);
   void add_event(std::string_view what, std::string_view where, std::string_view why);
   void degrade();
-  void count(std::uint64_t records, std::uint64_t bytes);
+  void count(std::uint64_t records, std::uint64_t collectives, std::uint64_t bytes);
   void count_lost(std::uint64_t records);
   [[nodiscard]] std::uint64_t lost() const { return lost_; }
 
@@ -54,6 +54,7 @@ class RankFile {
   std::filesystem::path directory_;
   std::unique_ptr<Content> content_;
   std::uint64_t records_ = 0;
+  std::uint64_t collectives_ = 0;
   std::uint64_t bytes_ = 0;
   std::uint64_t lost_ = 0;
   bool changed_ = true;

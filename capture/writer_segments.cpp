@@ -153,7 +153,7 @@ void Segments::close_writer(bool complete) {
   try {
     if (std::exchange(in_record_, false)) writer->abandon();
     writer->close(complete);
-    rank_file_.count(records, bytes);
+    rank_file_.count(records, collectives, bytes);
   } catch (const std::exception& error) {
     if (trouble_.empty()) trouble_ = error.what();
     rank_file_.add_event("segment not closed", "iteration " + std::to_string(iteration_),

@@ -106,7 +106,8 @@ void print_hints(const CaptureOptions& options, const std::vector<RankSummary>& 
 bool nothing_captured(const CaptureOptions& options, const std::vector<RankSummary>& ranks) {
   return std::none_of(ranks.begin(), ranks.end(), [&](const RankSummary& rank) {
     if (options.events) return rank.event_bytes != 0;
-    return options.estimate ? !rank.estimate.empty() : rank.records != 0 && rank.segments != 0;
+    if (options.estimate) return !rank.estimate.empty();
+    return rank.records + rank.collectives != 0 && rank.segments != 0;
   });
 }
 
@@ -129,9 +130,11 @@ void print_outcome(const CaptureOptions& options, int exit_code,
          human(sum(ranks, &RankSummary::event_bytes)));
     return;
   }
+  const std::uint64_t collectives = sum(ranks, &RankSummary::collectives);
   note(options.output.string() + ": " + counted(ranks.size(), "rank") + ", " +
        counted(sum(ranks, &RankSummary::segments), "segment") + ", " +
        counted(sum(ranks, &RankSummary::records), "record") + ", " +
+       (collectives != 0 ? counted(collectives, "collective") + ", " : "") +
        human(sum(ranks, &RankSummary::bytes)));
 }
 

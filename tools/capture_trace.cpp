@@ -158,6 +158,7 @@ RankSummary summary_of(const fs::path& directory) {
   rank.host = file.value("host", "");
   if (file.contains("writer_pid")) rank.writer = file["writer_pid"].get<pid_t>();
   rank.records = file.value("records", std::uint64_t{0});
+  rank.collectives = file.value("collectives", std::uint64_t{0});
   rank.bytes = file.value("bytes", std::uint64_t{0});
   rank.lost = file.value("lost", std::uint64_t{0});
   rank.fed = file.value("fed", std::uint64_t{0});

@@ -33,6 +33,7 @@ struct RankSummary {
   std::string host;
   std::optional<pid_t> writer;  // while it lives
   std::uint64_t records = 0;
+  std::uint64_t collectives = 0;
   std::uint64_t bytes = 0;
   std::uint64_t lost = 0;
   bool degraded = false;

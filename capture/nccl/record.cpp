@@ -166,13 +166,14 @@ std::int64_t record_buffer(const Library& library, const Pending& pending, bool 
 
 Pending begin(const Call& call) {
   Pending pending{call, find(call.comm), 0, -1, -1, 0, 1, {}};
-  if (pending.communicator == nullptr) return pending;
-  Communicator& communicator = *pending.communicator;
-  pending.sequence = communicator.calls++;
+  if (pending.communicator != nullptr) pending.sequence = pending.communicator->calls++;
   const Library* library = nccl::library();
   if (library == nullptr || library->wanted() == 0) return pending;
   const std::int64_t iteration = library->iteration();
   if (iteration < 0) return pending;
+  audit(*library);
+  if (pending.communicator == nullptr) return pending;
+  Communicator& communicator = *pending.communicator;
   const int dtype = dtype_of(call.type);
   if (dtype < 0 || !know(call.comm, communicator)) return pending;
   pending.iteration = iteration;
@@ -227,7 +228,6 @@ void complete(const Pending& pending, bool failed) {
   row.output = output;
   row.position = pending.input >= 0 ? pending.input : output >= 0 ? output : -1;
   library->record_collective(&row);
-  audit(*library);
 }
 
 void note_unseen(const char* function, const char* why) {

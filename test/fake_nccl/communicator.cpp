@@ -143,6 +143,33 @@ FAKE_EXPORT ncclResult_t ncclCommShrink(ncclComm_t parent, int* excluded, int co
   return fake::make(child, child, open_room);
 }
 
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 32, 0)
+// The id that one old member hands to the new ones is the name that all old ones come to.
+static std::string name_of_grown(const ncclComm* parent, int number) {
+  return parent->name + ".g" + std::to_string(number);
+}
+FAKE_EXPORT ncclResult_t ncclCommGetUniqueId(ncclComm_t parent, ncclUniqueId* id) {
+  if (parent == nullptr || id == nullptr) return ncclInvalidArgument;
+  const std::lock_guard guard(parent->mutex);
+  std::memset(id, 0, sizeof *id);
+  std::snprintf(id->internal, sizeof id->internal, "%s",
+                name_of_grown(parent, parent->grows).c_str());
+  return ncclSuccess;
+}
+FAKE_EXPORT ncclResult_t ncclCommGrow(ncclComm_t parent, int size, const ncclUniqueId* id,
+                                      int member, ncclComm_t* made, ncclConfig_t* config) {
+  if (parent == nullptr) {
+    return id == nullptr ? ncclInvalidArgument : init(made, size, name_of(*id), member, config);
+  }
+  int number = 0;
+  {
+    const std::lock_guard guard(parent->mutex);
+    number = parent->grows++;
+  }
+  return init(made, size, name_of_grown(parent, number), parent->member, config);
+}
+#endif
+
 FAKE_EXPORT ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   if (comm == nullptr) return ncclInvalidArgument;
   while (comm->state == ncclInProgress) std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -39,6 +39,7 @@ class FakeNccl(unittest.TestCase):
         for ranks in (2, 3, 4):
             with self.subTest(ranks=ranks):
                 self.check("split", ranks)
+                self.check("grow", ranks)
 
     def test_several_communicators_in_one_process(self):
         self.check("threads", 1)

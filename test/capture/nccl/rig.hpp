@@ -36,13 +36,11 @@ inline void nccl(ncclResult_t result, const char* what) {
 #define NCCL(call) rig::nccl(call, #call)
 #define CUDA(call) rig::expect((call) == cudaSuccess, #call)
 
-// Rank 0 writes a fresh id to a file of that name in $NCCL_ID_DIR, the others wait for it.
-inline ncclUniqueId shared_id(const std::string& name) {
+// Rank 0 writes its id to a file of that name in $NCCL_ID_DIR, the others wait for it.
+inline ncclUniqueId passed_id(const std::string& name, ncclUniqueId id) {
   const char* directory = std::getenv("NCCL_ID_DIR");
   const std::string path = std::string(directory != nullptr ? directory : ".") + "/" + name;
-  ncclUniqueId id;
   if (rank() == 0) {
-    NCCL(ncclGetUniqueId(&id));
     std::FILE* file = std::fopen((path + ".part").c_str(), "wb");
     expect(file != nullptr && std::fwrite(&id, sizeof id, 1, file) == 1, "cannot write " + path);
     std::fclose(file);
@@ -57,6 +55,12 @@ inline ncclUniqueId shared_id(const std::string& name) {
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
+}
+
+inline ncclUniqueId shared_id(const std::string& name) {
+  ncclUniqueId id{};
+  if (rank() == 0) NCCL(ncclGetUniqueId(&id));
+  return passed_id(name, id);
 }
 
 inline ncclComm_t world_comm() {
@@ -119,7 +123,8 @@ struct Scenario {
   const char* name;
   void (*run)();
 };
-std::vector<Scenario> scenarios();
+std::vector<Scenario> data_scenarios();     // scenarios.cpp
+std::vector<Scenario> process_scenarios();  // scenarios_process.cpp
 
 }  // namespace rig
 

@@ -1,32 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs on NCCL, one a scenario, of any number of ranks: element i of rank r's input is
-// 1 + 10 r + i (whole numbers, so that sums are exact), and each result is checked against its
-// closed form. They are the fake library's own test, and what the recorder is tried on.
-#include <algorithm>
-
-#include "test/capture/nccl/rig.hpp"
+// Programs on NCCL, one a scenario, of any number of ranks: what the calls compute, each result
+// checked against its closed form. They are the fake library's own test, and what the recorder is
+// tried on.
+#include "test/capture/nccl/inputs.hpp"
 
 namespace {
 
-using rig::Buffer;
-using rig::Stream;
-
-constexpr std::size_t kCount = 6;
-
-double input(int rank, std::size_t i) { return 1 + 10.0 * rank + static_cast<double>(i); }
-auto own(std::size_t from = 0) {
-  return [from](std::size_t i) { return input(rig::rank(), from + i); };
-}
-double total(std::size_t i) {
-  double sum = 0;
-  for (int r = 0; r < rig::world(); ++r) sum += input(r, i);
-  return sum;
-}
-// The members' inputs one after another.
-double gathered(std::size_t i) { return input(static_cast<int>(i / kCount), i % kCount); }
-
-std::size_t n() { return static_cast<std::size_t>(rig::world()); }
-std::size_t me() { return static_cast<std::size_t>(rig::rank()); }
+using namespace rig;
 
 void every_collective() {
   const ncclComm_t comm = rig::world_comm();
@@ -183,6 +163,30 @@ void split() {
   NCCL(ncclCommDestroy(comm));
 }
 
+// All ranks but the last, which then joins.
+void grow() {
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 32, 0)
+  const int last = rig::world() - 1;
+  const bool joins = rig::rank() == last;
+  ncclComm_t few = nullptr, all = nullptr;
+  ncclUniqueId id;
+  if (!joins) {
+    NCCL(ncclCommInitRank(&few, last, rig::shared_id("few"), rig::rank()));
+    if (rig::rank() == 0) NCCL(ncclCommGetUniqueId(few, &id));
+  }
+  if (joins || rig::rank() == 0) id = rig::passed_id("grown", id);
+  const bool has_id = joins || rig::rank() == 0;
+  NCCL(ncclCommGrow(few, rig::world(), has_id ? &id : nullptr, joins ? last : -1, &all, nullptr));
+  Stream s;
+  Buffer<float> send(kCount, own()), sum(kCount);
+  NCCL(ncclAllReduce(send.data(), sum.data(), kCount, ncclFloat32, ncclSum, all, s.handle));
+  s.wait();
+  sum.check("sum after growing", total);
+  NCCL(ncclCommDestroy(all));
+  if (few != nullptr) NCCL(ncclCommDestroy(few));
+#endif
+}
+
 void settle(ncclComm_t comm) {
   ncclResult_t state = ncclInProgress;
   while (state == ncclInProgress) {
@@ -242,90 +246,15 @@ void scaled() {
   NCCL(ncclCommDestroy(comm));
 }
 
-// Errors come back as they are.
-void errors() {
-  const ncclComm_t comm = rig::world_comm();
-  Buffer<float> data(kCount, own());
-  rig::expect(ncclBroadcast(data.data(), data.data(), kCount, ncclFloat32, 99, comm, nullptr) ==
-                  ncclInvalidArgument,
-              "root 99");
-  rig::expect(ncclAllReduce(data.data(), data.data(), kCount, ncclFloat32, ncclSum, nullptr,
-                            nullptr) == ncclInvalidArgument,
-              "no communicator");
-  rig::expect(ncclGroupEnd() == ncclInvalidUsage, "no group to end");
-  ncclComm_t none = nullptr;
-  rig::expect(ncclCommInitRank(&none, 0, ncclUniqueId{}, 0) == ncclInvalidArgument, "size 0");
-  NCCL(ncclCommDestroy(comm));
-}
-
-// With FAKE_CUDA_LAZY: who does not wait does not see the result, each time.
-void missing_wait() {
-  const ncclComm_t comm = rig::world_comm();
-  Stream s, other;
-  Buffer<float> send(kCount, own()), sum(kCount, own()), copy(kCount), late(kCount);
-  cudaEvent_t event;
-  CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-  NCCL(ncclAllReduce(send.data(), sum.data(), kCount, ncclFloat32, ncclSum, comm, s.handle));
-  CUDA(cudaEventRecord(event, s.handle));
-  const auto copy_to = [&](Buffer<float>& to) {
-    CUDA(cudaMemcpyAsync(to.data(), sum.data(), kCount * sizeof(float), cudaMemcpyDeviceToDevice,
-                         other.handle));
-    other.wait();
-  };
-  copy_to(copy);
-  CUDA(cudaStreamWaitEvent(other.handle, event, 0));
-  copy_to(late);
-  copy.check("copied too early", own());
-  late.check("copied after the event", total);
-  NCCL(ncclCommDestroy(comm));
-}
-
-// Several communicators of one process, each on a thread and a stream of its own.
-void threads() {
-  const int size = 4;
-  ncclComm_t comms[size];
-  NCCL(ncclCommInitAll(comms, size, nullptr));
-  std::vector<std::thread> workers;
-  for (int member = 0; member < size; ++member) {
-    workers.emplace_back([member, comm = comms[member]] {
-      CUDA(cudaSetDevice(member));
-      Stream s;
-      Buffer<float> data(kCount);  // not in the loop: cudaFree would wait for the other threads
-      for (int round = 0; round < 20; ++round) {
-        data.fill([&](std::size_t i) { return input(member, i) + round; });
-        NCCL(ncclAllReduce(data.data(), data.data(), kCount, ncclFloat32, ncclSum, comm, s.handle));
-        s.wait();
-        data.check("sum of threads",
-                   [&](std::size_t i) { return 4 * (1 + static_cast<double>(i) + round) + 60; });
-      }
-    });
-  }
-  for (std::thread& worker : workers) worker.join();
-  for (const ncclComm_t comm : comms) NCCL(ncclCommDestroy(comm));
-}
-
 }  // namespace
 
-std::vector<rig::Scenario> rig::scenarios() {
+std::vector<rig::Scenario> rig::data_scenarios() {
   return {{"every_collective", every_collective},
           {"in_place", in_place},
           {"types", types},
           {"grouped", grouped},
           {"split", split},
+          {"grow", grow},
           {"non_blocking", non_blocking},
-          {"scaled", scaled},
-          {"errors", errors},
-          {"missing_wait", missing_wait},
-          {"threads", threads}};
-}
-
-int run_scenario(const char* name) {
-  CUDA(cudaSetDevice(rig::rank()));
-  for (const rig::Scenario& scenario : rig::scenarios()) {
-    if (std::strcmp(scenario.name, name) == 0) {
-      scenario.run();
-      return 0;
-    }
-  }
-  rig::fail(std::string("no scenario ") + name);
+          {"scaled", scaled}};
 }

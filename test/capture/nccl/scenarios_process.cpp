@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// More programs on NCCL: what is around the calls. See scenarios.cpp.
+#include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "capture/ttrace.h"
+#include "test/capture/nccl/inputs.hpp"
+
+namespace {
+
+using namespace rig;
+
+// Errors come back as they are, and errno is left alone.
+void errors() {
+  const ncclComm_t comm = rig::world_comm();
+  Buffer<float> data(kCount, own());
+  errno = 77;
+  NCCL(ncclAllReduce(data.data(), data.data(), kCount, ncclFloat32, ncclSum, comm, nullptr));
+  rig::expect(errno == 77, "errno has changed");
+  rig::expect(ncclBroadcast(data.data(), data.data(), kCount, ncclFloat32, 99, comm, nullptr) ==
+                  ncclInvalidArgument,
+              "root 99");
+  rig::expect(ncclAllReduce(data.data(), data.data(), kCount, ncclFloat32, ncclSum, nullptr,
+                            nullptr) == ncclInvalidArgument,
+              "no communicator");
+  rig::expect(ncclGroupEnd() == ncclInvalidUsage, "no group to end");
+  ncclComm_t none = nullptr;
+  rig::expect(ncclCommInitRank(&none, 0, ncclUniqueId{}, 0) == ncclInvalidArgument, "size 0");
+  NCCL(ncclCommDestroy(comm));
+}
+
+// With FAKE_CUDA_LAZY: who does not wait does not see the result, each time.
+void missing_wait() {
+  const ncclComm_t comm = rig::world_comm();
+  Stream s, other;
+  Buffer<float> send(kCount, own()), sum(kCount, own()), copy(kCount), late(kCount);
+  cudaEvent_t event;
+  CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  NCCL(ncclAllReduce(send.data(), sum.data(), kCount, ncclFloat32, ncclSum, comm, s.handle));
+  CUDA(cudaEventRecord(event, s.handle));
+  const auto copy_to = [&](Buffer<float>& to) {
+    CUDA(cudaMemcpyAsync(to.data(), sum.data(), kCount * sizeof(float), cudaMemcpyDeviceToDevice,
+                         other.handle));
+    other.wait();
+  };
+  copy_to(copy);
+  CUDA(cudaStreamWaitEvent(other.handle, event, 0));
+  copy_to(late);
+  copy.check("copied too early", own());
+  late.check("copied after the event", total);
+  NCCL(ncclCommDestroy(comm));
+}
+
+// A program with marks of its own: calls before the first iteration, in two scopes and two
+// micro-batches, between the iterations.
+void marks() {
+  void* library = dlopen(std::getenv("TTRACE_LIB"), RTLD_NOW);
+  rig::expect(library != nullptr, "no TTRACE_LIB");
+#define MARK(name) reinterpret_cast<decltype(&::name)>(dlsym(library, #name))
+  const ncclComm_t comm = rig::world_comm();
+  Stream s;
+  Buffer<float> data(kCount, own());
+  const auto reduce = [&] {
+    NCCL(ncclAllReduce(data.data(), data.data(), kCount, ncclFloat32, ncclMax, comm, s.handle));
+  };
+  reduce();
+  rig::expect(MARK(ttrace_open)(nullptr) == 0, "open");
+  reduce();
+  for (int iteration = 0; iteration < 2; ++iteration) {
+    MARK(ttrace_begin_iteration)(iteration);
+    for (int microbatch = 0; microbatch < 2; ++microbatch) {
+      MARK(ttrace_begin_microbatch)(microbatch);
+      MARK(ttrace_push_scope)("layers.0");
+      reduce();
+      MARK(ttrace_push_scope)("layers.0.attention");
+      reduce();
+      MARK(ttrace_pop_scope)();
+      MARK(ttrace_pop_scope)();
+    }
+    MARK(ttrace_end_iteration)();
+    reduce();
+  }
+#undef MARK
+  s.wait();
+  NCCL(ncclCommDestroy(comm));
+}
+
+// A child that goes on with NCCL, and its parent.
+void forked() {
+  NCCL(ncclGroupStart());
+  NCCL(ncclGroupEnd());
+  const pid_t child = fork();
+  ncclUniqueId id;
+  ncclComm_t comm = nullptr;
+  NCCL(ncclGetUniqueId(&id));
+  NCCL(ncclCommInitRank(&comm, 1, id, 0));
+  Stream s;
+  Buffer<float> data(kCount, own());
+  for (int i = 0; i < (child == 0 ? 5 : 2); ++i) {
+    NCCL(ncclAllReduce(data.data(), data.data(), kCount, ncclFloat32, ncclSum, comm, s.handle));
+  }
+  s.wait();
+  if (child == 0) _exit(0);
+  int status = -1;
+  rig::expect(waitpid(child, &status, 0) == child && status == 0, "the child failed");
+}
+
+// Against the real library without a device: what it says, on standard output.
+void smoke() {
+  int version = 0;
+  ncclUniqueId id;
+  ncclComm_t comm = nullptr;
+  NCCL(ncclGetVersion(&version));
+  const ncclResult_t made_id = ncclGetUniqueId(&id);
+  const ncclResult_t made_comm = ncclCommInitRank(&comm, 1, id, 0);
+  const ncclResult_t reduced =
+      ncclAllReduce(nullptr, nullptr, 1, ncclFloat32, ncclSum, nullptr, nullptr);
+  std::printf("%d id %d comm %d reduce %d: %s\n", version, made_id, made_comm, reduced,
+              ncclGetErrorString(made_comm));
+}
+
+// Several communicators of one process, each on a thread and a stream of its own.
+void threads() {
+  const int size = 4;
+  ncclComm_t comms[size];
+  NCCL(ncclCommInitAll(comms, size, nullptr));
+  std::vector<std::thread> workers;
+  for (int member = 0; member < size; ++member) {
+    workers.emplace_back([member, comm = comms[member]] {
+      CUDA(cudaSetDevice(member));
+      Stream s;
+      Buffer<float> data(kCount);  // not in the loop: cudaFree would wait for the other threads
+      for (int round = 0; round < 20; ++round) {
+        data.fill([&](std::size_t i) { return input(member, i) + round; });
+        NCCL(ncclAllReduce(data.data(), data.data(), kCount, ncclFloat32, ncclSum, comm, s.handle));
+        s.wait();
+        data.check("sum of threads",
+                   [&](std::size_t i) { return 4 * (1 + static_cast<double>(i) + round) + 60; });
+      }
+    });
+  }
+  for (std::thread& worker : workers) worker.join();
+  for (const ncclComm_t comm : comms) NCCL(ncclCommDestroy(comm));
+}
+
+}  // namespace
+
+std::vector<rig::Scenario> rig::process_scenarios() {
+  return {{"errors", errors}, {"missing_wait", missing_wait},
+          {"marks", marks},   {"forked", forked},
+          {"smoke", smoke},   {"threads", threads}};
+}
+
+int run_scenario(const char* name) {
+  if (std::strcmp(name, "smoke") != 0) CUDA(cudaSetDevice(rig::rank()));
+  for (const auto& scenarios : {rig::data_scenarios(), rig::process_scenarios()}) {
+    for (const rig::Scenario& scenario : scenarios) {
+      if (std::strcmp(scenario.name, name) != 0) continue;
+      scenario.run();
+      return 0;
+    }
+  }
+  rig::fail(std::string("no scenario ") + name);
+}
