@@ -106,6 +106,15 @@ install_cuda() {
   cuda_options=("-Dtoolkit_root=$prefix")
 }
 
+# NCCL's header includes CUDA's: from wheels where no toolkit is.
+install_nccl() {
+  [ "$NCCL" = enabled ] || return 0
+  pip_needs nvidia.nccl nvidia-nccl-cu13
+  [ ${#cuda_options[@]} = 0 ] && [ ! -f /usr/local/cuda/include/cuda_runtime.h ] || return 0
+  pip_needs nvidia.cu13 'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-crt==13.0.*' 'nvidia-cuda-cccl==13.0.*'
+  cuda_options=("-Dtoolkit_root=$("$ttrace_venv/bin/python" -c 'import nvidia; print(list(nvidia.__path__)[0])')/cu13")
+}
+
 # configure_tree DIRECTORY MESON-OPTIONS...
 configure_tree() {
   local tree=$1; shift
@@ -125,7 +134,7 @@ build_ttrace() {
   cuda_options=()
   install_dependencies
   install_cuda
-  [ "$NCCL" = enabled ] && pip_needs nvidia.nccl nvidia-nccl-cu13
+  install_nccl
   say "Building ttrace"
   [ -n "${GPU_ARCH:-}" ] && cuda_options+=("-Dgpu_arch=$GPU_ARCH")
   build_tree "$ttrace_build" "-Dcuda=$CUDA" "-Dnccl=$NCCL" "${cuda_options[@]}"

@@ -16,3 +16,4 @@ if command -v compute-sanitizer >/dev/null; then
   compute-sanitizer --tool racecheck --error-exitcode 1 "$tree/test/gpu/test_backend_cuda"
   compute-sanitizer --tool memcheck --error-exitcode 1 "$tree/test/gpu/test_backend_cuda"
 fi
+./test/gpu/nccl.sh
