@@ -88,11 +88,13 @@ void marks() {
   NCCL(ncclCommDestroy(comm));
 }
 
-// A child that goes on with NCCL, and its parent.
+// A child that goes on with NCCL, and after it its parent.
 void forked() {
   NCCL(ncclGroupStart());
   NCCL(ncclGroupEnd());
   const pid_t child = fork();
+  int status = 0;
+  rig::expect(child == 0 || (waitpid(child, &status, 0) == child && status == 0), "in the child");
   ncclUniqueId id;
   ncclComm_t comm = nullptr;
   NCCL(ncclGetUniqueId(&id));
@@ -104,8 +106,6 @@ void forked() {
   }
   s.wait();
   if (child == 0) _exit(0);
-  int status = -1;
-  rig::expect(waitpid(child, &status, 0) == child && status == 0, "the child failed");
 }
 
 // Against the real library without a device: what it says, on standard output.
