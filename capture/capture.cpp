@@ -81,6 +81,8 @@ int ttrace_end_iteration(void) {
   return guarded([] { return session().end_iteration(); });
 }
 
+int32_t ttrace_microbatch(void) { return session().microbatch(); }
+
 int ttrace_begin_microbatch(int32_t microbatch) {
   return guarded([&] { return session().begin_microbatch(microbatch); });
 }

@@ -49,6 +49,7 @@ class Session {
   int begin_iteration(std::int64_t iteration);
   int end_iteration();
   int begin_microbatch(std::int32_t microbatch);
+  [[nodiscard]] std::int32_t microbatch();
   int axis(const char* name, std::int32_t size, std::int32_t coordinate);
   int group(const char* name, const std::int32_t* ranks, std::size_t count);
   int record_collective(const ttrace_collective* call);
@@ -105,7 +106,7 @@ class Session {
   std::mutex mutex_;
   std::atomic<bool> active_{false};
   std::atomic<std::int64_t> iteration_{-1};  // the one that is open and wanted
-  std::atomic<int> comm_{-1};  // what is wanted of collectives; -1: not yet looked up
+  std::atomic<int> comm_{-1};                // what is wanted of collectives; -1: not yet looked up
   Settings settings_;
   std::unique_ptr<RingProducer> ring_;
   const DeviceOps* device_ops_ = nullptr;

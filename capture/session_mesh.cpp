@@ -58,6 +58,11 @@ int Session::begin_microbatch(std::int32_t microbatch) {
   return 0;
 }
 
+std::int32_t Session::microbatch() {
+  const std::lock_guard lock(mutex_);
+  return microbatch_;
+}
+
 int Session::axis(const char* name, std::int32_t size, std::int32_t coordinate) {
   const std::lock_guard lock(mutex_);
   if (inert_ || ring_ == nullptr) return -ENOTCONN;

@@ -128,6 +128,8 @@ int ttrace_end_iteration(void);
 /* What TTRACE_CURRENT means from now on, in all threads: until the next call, or the end of the
  * iteration, after which it is none (-1). */
 int ttrace_begin_microbatch(int32_t microbatch);
+/* What TTRACE_CURRENT means now. */
+int32_t ttrace_microbatch(void);
 
 /* The module that the calling thread is in. Scopes nest; each push needs its pop. They are kept
  * whether or not anything is captured. */

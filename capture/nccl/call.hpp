@@ -42,8 +42,10 @@ struct Pending {
   std::shared_ptr<Communicator> communicator;
   std::uint64_t sequence;
   std::int64_t iteration;  // in which it was made; -1: it is not recorded
-  std::int64_t input;      // record of what went in; negative: none
-  std::uint32_t flags;     // enum ttrace_collective_flag
+  std::int32_t microbatch;
+  std::uint32_t number;  // of the module's calls of this function
+  std::int64_t input;    // record of what went in; negative: none
+  std::uint32_t flags;   // enum ttrace_collective_flag
   double factor;
   std::string module;
 };

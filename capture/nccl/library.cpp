@@ -34,6 +34,7 @@ bool resolve(void* handle, const char* name, Type& function) {
 const Library* functions_of(void* handle) {
   auto* found = new Library;
   if (resolve(handle, "ttrace_iteration", found->iteration) &&
+      resolve(handle, "ttrace_microbatch", found->microbatch) &&
       resolve(handle, "ttrace_collectives_wanted", found->wanted) &&
       resolve(handle, "ttrace_scope", found->scope) &&
       resolve(handle, "ttrace_record", found->record) &&

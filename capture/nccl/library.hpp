@@ -10,6 +10,7 @@ namespace ttrace::nccl {
 
 struct Library {
   decltype(&ttrace_iteration) iteration = nullptr;
+  decltype(&ttrace_microbatch) microbatch = nullptr;
   decltype(&ttrace_collectives_wanted) wanted = nullptr;
   decltype(&ttrace_scope) scope = nullptr;
   decltype(&ttrace_record) record = nullptr;

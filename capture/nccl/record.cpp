@@ -5,7 +5,7 @@
 #include <limits>
 #include <map>
 #include <set>
-#include <utility>
+#include <tuple>
 
 #include "capture/nccl/audit.hpp"
 #include "capture/nccl/library.hpp"
@@ -128,15 +128,16 @@ bool in_place(const Call& call, int member, std::size_t width) {
   }
 }
 
-// Numbers the records of a module's function within an iteration.
-std::uint32_t next_number(std::int64_t iteration, const std::string& module, const char* slot) {
+// Numbers a module's calls of a function within a micro-batch of an iteration.
+std::uint32_t next_number(const Pending& pending) {
+  using Place = std::tuple<std::int32_t, std::string, Kind>;
   static std::mutex mutex;
-  static auto* const numbers = new std::map<std::pair<std::string, std::string>, std::uint32_t>;
+  static auto* const numbers = new std::map<Place, std::uint32_t>;
   static std::int64_t latest = -1;
   const std::lock_guard lock(mutex);
-  if (iteration != latest) numbers->clear();
-  latest = iteration;
-  return (*numbers)[{module, slot}]++;
+  if (pending.iteration != latest) numbers->clear();
+  latest = pending.iteration;
+  return (*numbers)[{pending.microbatch, pending.module, pending.call.kind}]++;
 }
 
 std::int64_t record_buffer(const Library& library, const Pending& pending, bool output,
@@ -150,8 +151,8 @@ std::int64_t record_buffer(const Library& library, const Pending& pending, bool 
   tensor.dtype = static_cast<std::uint8_t>(dtype_of(pending.call.type));
   tensor.kind = static_cast<std::uint8_t>(library.wanted() == 2 ? TTRACE_HASH : TTRACE_FULL);
   tensor.ndim = 1;
-  tensor.microbatch = TTRACE_CURRENT;
-  tensor.call = next_number(pending.iteration, module, slot.c_str());
+  tensor.microbatch = pending.microbatch;
+  tensor.call = pending.number;
   tensor.module = module.c_str();
   tensor.slot = slot.c_str();
   tensor.shape = &count;
@@ -165,7 +166,7 @@ std::int64_t record_buffer(const Library& library, const Pending& pending, bool 
 }  // namespace
 
 Pending begin(const Call& call) {
-  Pending pending{call, find(call.comm), 0, -1, -1, 0, 1, {}};
+  Pending pending{call, find(call.comm), 0, -1, -1, 0, -1, 0, 1, {}};
   if (pending.communicator != nullptr) pending.sequence = pending.communicator->calls++;
   const Library* library = nccl::library();
   if (library == nullptr || library->wanted() == 0) return pending;
@@ -177,7 +178,9 @@ Pending begin(const Call& call) {
   const int dtype = dtype_of(call.type);
   if (dtype < 0 || !know(call.comm, communicator)) return pending;
   pending.iteration = iteration;
+  pending.microbatch = library->microbatch();
   pending.module = library->scope();
+  pending.number = next_number(pending);
   if (in_place(call, communicator.member, width_of(dtype))) pending.flags |= TTRACE_IN_PLACE;
   if (reduction_of(call.op) != nullptr && call.op >= static_cast<int>(std::size(kReductions))) {
     const std::lock_guard lock(communicator.mutex);
@@ -222,7 +225,7 @@ void complete(const Pending& pending, bool failed) {
   row.member = communicator.member;
   row.size = communicator.size;
   row.peer = call.peer >= 0 && call.peer < communicator.size ? call.peer : -1;
-  row.microbatch = TTRACE_CURRENT;
+  row.microbatch = pending.microbatch;
   row.dtype = static_cast<std::uint8_t>(dtype_of(call.type));
   row.input = pending.input;
   row.output = output;

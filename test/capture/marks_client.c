@@ -135,12 +135,15 @@ static int marks(void) {
   failed +=
       ttrace_group("tensor \"parallel\"", ranks, 2) != 0 || ttrace_group("all", ranks, 1) != 0;
   failed += ttrace_record(&t) != 0; /* outer, no micro-batch */
+  failed += ttrace_microbatch() != -1;
   failed += ttrace_begin_microbatch(1) != 0 || ttrace_push_scope("outer.inner") != 0;
+  failed += ttrace_microbatch() != 1;
   failed += ttrace_record(&t) != 1; /* outer.inner, micro-batch 1 */
   pthread_create(&running, NULL, other_scope, &t);
   pthread_join(running, &result);
   failed += result != NULL || strcmp(ttrace_scope(), "outer.inner") != 0;
   failed += ttrace_end_iteration() != 0 || ttrace_begin_iteration(1) != 0;
+  failed += ttrace_microbatch() != -1;
   failed += ttrace_record(&t) != 0; /* outer.inner, no micro-batch */
   failed += ttrace_pop_scope() != 0 || ttrace_pop_scope() != 0 || ttrace_scope()[0] != '\0';
   failed += ttrace_begin_microbatch(0) != 0 || ttrace_record(&t) != 1; /* @root, micro-batch 0 */

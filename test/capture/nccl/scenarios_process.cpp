@@ -55,7 +55,7 @@ void missing_wait() {
 }
 
 // A program with marks of its own: calls before the first iteration, in two scopes and two
-// micro-batches, between the iterations.
+// micro-batches, in a group over both, between the iterations.
 void marks() {
   void* library = dlopen(std::getenv("TTRACE_LIB"), RTLD_NOW);
   rig::expect(library != nullptr, "no TTRACE_LIB");
@@ -80,6 +80,12 @@ void marks() {
       MARK(ttrace_pop_scope)();
       MARK(ttrace_pop_scope)();
     }
+    NCCL(ncclGroupStart());
+    MARK(ttrace_begin_microbatch)(0);
+    reduce();
+    MARK(ttrace_begin_microbatch)(1);
+    reduce();
+    NCCL(ncclGroupEnd());
     MARK(ttrace_end_iteration)();
     reduce();
   }

@@ -173,16 +173,20 @@ class Marks(NcclTest):
             calls = self.calls(1, iteration)
             self.assertEqual([(c.module, c.microbatch) for c in calls],
                              [(module, microbatch) for microbatch in (0, 1)
-                              for module in ("layers.0", "layers.0.attention")])
+                              for module in ("layers.0", "layers.0.attention")] +
+                             [(None, 0), (None, 1)])
+            self.assertEqual([(c.input_key[2:4], c.output_key[2:4]) for c in calls],
+                             [((0, c.microbatch), (0, c.microbatch)) for c in calls])
             # 2 calls before the first iteration, 1 after each: counted, not recorded.
             self.assertEqual([c.sequence for c in calls],
-                             [2 + 5 * iteration + i for i in range(4)])
-            self.assertEqual({c.input_key[0] for c in calls}, {"layers.0", "layers.0.attention"})
+                             [2 + 7 * iteration + i for i in range(6)])
+            self.assertEqual({c.input_key[0] for c in calls},
+                             {"layers.0", "layers.0.attention", "@root"})
         self.assertFalse(self.rank_json()["degraded"])
 
     def test_an_iteration_that_is_left_out(self):
         self.capture([*CLIENT, "marks"], ranks=1, options=["--iterations", "1"])
-        self.assertEqual([c.sequence for c in self.calls(0, 1)], [7, 8, 9, 10])
+        self.assertEqual([c.sequence for c in self.calls(0, 1)], [9, 10, 11, 12, 13, 14])
         self.assertEqual(len(list(self.trace.glob("rank*/it*.h5"))), 1)
 
 
