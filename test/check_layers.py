@@ -37,7 +37,7 @@ THIRD_PARTY = {
     "hwy/": ("diff/", "test/", "bench/"),
     "cuda": ("diff/", "capture/", "test/", "bench/", "samples/nccl/"),
     "cub/": ("diff/", "bench/"),
-    "nccl.h": ("capture/", "test/", "bench/"),
+    "nccl.h": ("capture/", "test/", "bench/", "samples/nccl/"),
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+[<"]([^>"]+)[>"]')
 
