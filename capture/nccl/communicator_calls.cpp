@@ -42,6 +42,18 @@ std::string name_of_child(ncclComm_t parent, const std::string& how) {
   return group_of(known == nullptr ? std::string() : known->group, how);
 }
 
+// Forgotten before it ends: right after, another thread may get a new one at the same address.
+template <class Forward>
+ncclResult_t end(ncclComm_t comm, const Forward& forward, bool aborts) {
+  std::shared_ptr<Communicator> ended;
+  if (watched()) quietly([&] { ended = forget(comm); });
+  return pass(forward, [&](ncclResult_t result) {
+    if (ended == nullptr) return;
+    complete_waiting(*ended, aborts);
+    if (result != ncclSuccess && result != ncclInProgress) enter(comm, ended);
+  });
+}
+
 }  // namespace
 
 TTRACE_EXPORT ncclResult_t ncclGroupStart() {
@@ -83,10 +95,10 @@ TTRACE_EXPORT ncclResult_t ncclCommSplit(ncclComm_t parent, int colour, int key,
               });
 }
 TTRACE_EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm) {
-  return pass(TTRACE_FORWARD(ncclCommDestroy, comm), [&](ncclResult_t) { forget(comm); });
+  return end(comm, TTRACE_FORWARD(ncclCommDestroy, comm), false);
 }
 TTRACE_EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm) {
-  return pass(TTRACE_FORWARD(ncclCommAbort, comm), [&](ncclResult_t) { forget(comm); });
+  return end(comm, TTRACE_FORWARD(ncclCommAbort, comm), true);
 }
 TTRACE_EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
   return pass(TTRACE_FORWARD(ncclCommGetAsyncError, comm, error), [&](ncclResult_t result) {

@@ -95,14 +95,18 @@ void made(ncclComm_t* where, std::shared_ptr<Communicator> communicator, ncclRes
 void state_known(ncclComm_t comm, ncclResult_t state) {
   if (state == ncclInProgress) return;
   const std::shared_ptr<Communicator> communicator = find(comm);
-  if (communicator == nullptr || !communicator->has_waiting) return;
+  if (communicator != nullptr) complete_waiting(*communicator, state != ncclSuccess);
+}
+
+void complete_waiting(Communicator& communicator, bool failed) {
+  if (!communicator.has_waiting) return;
   std::vector<Pending> ready;
   {
-    const std::lock_guard lock(communicator->mutex);
-    ready.swap(communicator->waiting);
-    communicator->has_waiting = false;
+    const std::lock_guard lock(communicator.mutex);
+    ready.swap(communicator.waiting);
+    communicator.has_waiting = false;
   }
-  for (const Pending& pending : ready) complete(pending, state != ncclSuccess);
+  for (const Pending& pending : ready) complete(pending, failed);
 }
 
 }  // namespace ttrace::nccl

@@ -37,6 +37,8 @@ void made(ncclComm_t* where, std::shared_ptr<Communicator> communicator, ncclRes
 
 // The state of a communicator that does not block, as the program has just learnt it.
 void state_known(ncclComm_t comm, ncclResult_t state);
+// What NCCL had not enqueued at the program's latest question.
+void complete_waiting(Communicator& communicator, bool failed);
 
 // Runs the recorder's work: whatever happens in it, the program sees nothing of it.
 template <class Work>

@@ -226,6 +226,22 @@ void non_blocking() {
   NCCL(ncclCommDestroy(comm));
 }
 
+// One call that nobody asks about before the end, one that is given up.
+void left_waiting() {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  Stream s;
+  Buffer<float> data(kCount, own());
+  for (const bool aborts : {false, true}) {
+    ncclComm_t comm = nullptr;
+    const ncclUniqueId id = rig::shared_id(aborts ? "aborted" : "destroyed");
+    ncclCommInitRankConfig(&comm, rig::world(), id, rig::rank(), &config);
+    settle(comm);
+    ncclAllReduce(data.data(), data.data(), kCount, ncclFloat32, ncclSum, comm, s.handle);
+    NCCL(aborts ? ncclCommAbort(comm) : ncclCommDestroy(comm));
+  }
+}
+
 void scaled() {
   const ncclComm_t comm = rig::world_comm();
   Stream s;
@@ -256,5 +272,6 @@ std::vector<rig::Scenario> rig::data_scenarios() {
           {"split", split},
           {"grow", grow},
           {"non_blocking", non_blocking},
+          {"left_waiting", left_waiting},
           {"scaled", scaled}};
 }

@@ -129,6 +129,14 @@ class Calls(NcclTest):
                     self.assertEqual(gather.flags, ASYNCHRONOUS | IN_GROUP)
                     self.assertEqual((add.member, add.size), (rank, 2))
 
+    def test_calls_that_nobody_asked_about(self):
+        self.capture([*CLIENT, "left_waiting"], ranks=1)
+        destroyed, aborted = self.calls()
+        self.assertEqual((destroyed.input, destroyed.output, destroyed.flags),
+                         (given(0), given(0), IN_PLACE | ASYNCHRONOUS))
+        self.assertEqual((aborted.input, aborted.output, aborted.flags),
+                         (given(0), None, IN_PLACE | ASYNCHRONOUS | FAILED))
+
     def test_premultiplied_sums(self):
         self.capture([*CLIENT, "scaled"], ranks=2)
         half, triple = self.calls()
@@ -245,6 +253,29 @@ assert cuda.cudaDeviceSynchronize() == 0
         needed = {line.split("[")[1].rstrip("]") for line in done.stdout.splitlines()
                   if "(NEEDED)" in line}
         self.assertLessEqual(needed, {"libc.so.6", "ld-linux-x86-64.so.2", "libm.so.6"})
+
+
+class Options(NcclTest):
+    def capture_environment(self, *options, **settings):
+        return subprocess.run(
+            [BUILD / "tools" / "ttrace-capture", "-o", self.trace, "--print-env", *options],
+            env=self.environment(**settings), capture_output=True, text=True)
+
+    def test_what_is_preloaded(self):
+        done = self.capture_environment("--comm", "hash")
+        self.assertIn("export TTRACE_COMM='hash'\n", done.stdout)
+        self.assertIn(f"export LD_PRELOAD='{RECORDER}'\n", done.stdout)
+        self.assertNotIn("LD_PRELOAD", self.capture_environment("--overwrite").stdout)
+        kept = self.capture_environment("--comm", "full", "--overwrite", LD_PRELOAD="/mine.so")
+        self.assertIn(f"export LD_PRELOAD='/mine.so:{RECORDER}'\n", kept.stdout)
+
+    def test_wrong_ones(self):
+        for options, named in ((["--comm", "some"], "--comm"),
+                               (["--comm", "full", "--events"], "--comm")):
+            done = self.capture_environment(*options)
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertIn(named, done.stderr)
+        self.assertFalse(self.trace.exists())
 
 
 @unittest.skipUnless(os.environ.get("NCCL_ROOT") and
