@@ -12,9 +12,11 @@ namespace ttrace::builtin {
 [[nodiscard]] std::unique_ptr<Check> make_groups();       // collective/groups.cpp
 [[nodiscard]] std::unique_ptr<Check> make_conserve();     // collective/conserve.cpp
 [[nodiscard]] std::unique_ptr<Check> make_twice();        // collective/twice.cpp
+[[nodiscard]] std::unique_ptr<Check> make_parts();        // collective/parts.cpp
 [[nodiscard]] std::unique_ptr<Check> make_fresh();        // collective/fresh.cpp
 [[nodiscard]] std::unique_ptr<Check> make_waited();       // collective/waited.cpp
 [[nodiscard]] std::unique_ptr<Check> make_skipped();      // collective/skipped.cpp
+[[nodiscard]] std::unique_ptr<Check> make_unreduced();    // collective/unreduced.cpp
 [[nodiscard]] std::unique_ptr<Check> make_data();         // same_data.cpp
 [[nodiscard]] std::unique_ptr<Check> make_random();       // random.cpp
 [[nodiscard]] std::unique_ptr<Check> make_nonfinite();    // nonfinite.cpp

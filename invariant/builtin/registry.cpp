@@ -19,16 +19,19 @@ std::string_view name_of(Certainty certainty) {
 }
 
 std::span<const CheckEntry> all_checks() {
-  static constexpr std::array<CheckEntry, 16> kChecks{{
+  static constexpr std::array<CheckEntry, 18> kChecks{{
       {"data", "data parallel ranks get different samples, tensor parallel ranks the same",
        make_data},
       {"order", "all members of a group call the same collectives in the same order", make_order},
       {"groups", "groups are ranks along axes of the mesh, in its order", make_groups},
       {"conserve", "what comes out of a collective is what went in", make_conserve},
       {"twice", "a sum over ranks is not summed over them again", make_twice},
+      {"parts", "what is summed are addends of a tensor, not parts of it", make_parts},
       {"fresh", "what goes into a collective is new each time", make_fresh},
       {"waited", "what is computed from a collective's output has the present one", make_waited},
       {"skipped", "layers and micro-batches of one kind make the same collectives", make_skipped},
+      {"unreduced", "gradients of all parameters are summed over data parallel ranks, or of none",
+       make_unreduced},
       {"nonfinite", "no NaN or infinity, else where it comes from", make_nonfinite},
       {"random", "random numbers are equal or different as the mesh demands", make_random},
       {"zeroed", "gradients begin each iteration at zero", make_zeroed},

@@ -7,8 +7,7 @@
 namespace ttrace::builtin {
 namespace {
 
-constexpr std::uint64_t kEqual = 3;     // at least
-constexpr std::size_t kRemembered = 8;  // that differ, of each kind: more are no exception
+constexpr std::uint64_t kEqual = 3;  // at least, and three times as many as those that differ
 
 bool may_consume(const Record& record) {
   const Phase phase = record.key.phase;
@@ -51,21 +50,22 @@ void ConsumerLinks::look_at(const Link& link, const PlacedCall& placed, const Re
   if (placed.call.output()->hash == record.hash) {
     ++votes.equal;
     votes.agreeing.insert(numbers);
-  } else if (votes.different.size() < kRemembered) {
-    votes.different.emplace_back(placed.call, &record);
+    return;
+  }
+  ++votes.different;
+  if (votes.told.emplace(placed.call.rank, record.key.module).second) {
+    votes.odd.emplace_back(placed.call, &record);
   }
 }
 
 std::vector<OddConsumer> ConsumerLinks::odd() const {
   std::vector<OddConsumer> odd;
   for (const auto& [link, votes] : votes_) {
-    const std::uint64_t different = votes.different.size();
-    if (different == 0 || different >= kRemembered) continue;
-    if (votes.equal < kEqual || different * 3 > votes.equal) continue;
-    for (const auto& [call, record] : votes.different) {
+    if (votes.equal < kEqual || votes.different * 3 > votes.equal) continue;
+    for (const auto& [call, record] : votes.odd) {
       const std::vector<std::uint64_t> numbers = numbers_in(record->key.module);
       const bool end = numbers == *votes.layers.begin() || numbers == *votes.layers.rbegin();
-      odd.push_back({call, record, votes.equal, different,
+      odd.push_back({call, record, votes.equal, votes.different,
                      end && votes.agreeing.count(numbers) == 0});
     }
   }
@@ -75,7 +75,7 @@ std::vector<OddConsumer> ConsumerLinks::odd() const {
 std::uint64_t ConsumerLinks::compared() const {
   std::uint64_t total = 0;
   for (const auto& [link, votes] : votes_) {
-    if (votes.equal >= kEqual) total += votes.equal + votes.different.size();
+    if (votes.equal >= kEqual) total += votes.equal + votes.different;
   }
   return total;
 }

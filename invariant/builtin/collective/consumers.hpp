@@ -38,8 +38,9 @@ class ConsumerLinks {
     friend auto operator<=>(const Link&, const Link&) = default;
   };
   struct Votes {
-    std::uint64_t equal = 0;
-    std::vector<std::pair<Call, const Record*>> different;
+    std::uint64_t equal = 0, different = 0;
+    std::vector<std::pair<Call, const Record*>> odd;  // the first of them, one a module and rank
+    std::set<std::pair<std::int32_t, std::string>> told;
     std::set<std::vector<std::uint64_t>> layers, agreeing;  // their numbers
   };
   void look_at(const Link& link, const PlacedCall& placed, const Record& record);

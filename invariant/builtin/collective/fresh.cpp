@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What goes into a collective is new each time: an input that is bit for bit that of the
 // micro-batch or the iteration before, where those of its neighbours have changed, is a buffer
-// that nobody filled. Gathered parameters stay the same from one micro-batch to the next, and where
+// that nobody filled; so is one that is what a module returned then, where it has returned
+// something else since. Gathered parameters stay the same from one micro-batch to the next, and where
 // nothing is trained from one iteration to the next; so gathers and copies are compared among
 // layers of one kind and within an iteration only.
-#include <algorithm>
+#include <optional>
 
 #include "invariant/builtin/checks.hpp"
 #include "invariant/builtin/collective/log.hpp"
@@ -46,6 +47,41 @@ struct Changes {
   std::size_t changed = 0;
 };
 
+// What the program computed, by content and by place; the latest of each.
+class Computed {
+ public:
+  explicit Computed(const SegmentReader& segment) {
+    for (const Record& record : segment.records()) {
+      const Phase phase = record.key.phase;
+      if ((phase != Phase::forward && phase != Phase::backward) || !tells(&record)) continue;
+      by_hash_.emplace(record.hash, &record);
+      by_key_[record.key] = &record;
+    }
+  }
+
+  // A tensor of the micro-batch before whose content this is, and whose successor in this
+  // micro-batch was there before the call, and is another.
+  [[nodiscard]] const Record* outdated(const PlacedCall& placed, const Seen& before) const {
+    const Collective& row = *placed.call.row;
+    if (row.microbatch < 0 || before.microbatch < 0) return nullptr;
+    const auto [first, last] = by_hash_.equal_range(before.hash);
+    for (auto found = first; found != last; ++found) {
+      const Record& old = *found->second;
+      if (old.key.microbatch != before.microbatch) continue;
+      Key key = old.key;
+      key.microbatch = row.microbatch;
+      const auto now = by_key_.find(key);
+      if (now == by_key_.end() || now->second->sequence >= row.position) continue;
+      if (now->second->hash != before.hash) return now->second;
+    }
+    return nullptr;
+  }
+
+ private:
+  std::multimap<Hash128, const Record*> by_hash_;
+  std::map<Key, const Record*> by_key_;
+};
+
 std::set<Hash128> parameters_in(const SegmentReader& segment) {
   std::set<Hash128> hashes;
   for (const Record& record : segment.records()) {
@@ -79,6 +115,7 @@ class Fresh final : public Check {
                     const SegmentReader& segment, Outcome& outcome) {
     const std::vector<PlacedCall> calls = placed_calls(evidence.collectives(), rank, iteration);
     std::map<Kind, Changes> kinds;
+    std::optional<Computed> computed;
     for (const PlacedCall& placed : calls) {
       const Record* input = placed.call.input();
       const Collective& row = *placed.call.row;
@@ -94,11 +131,19 @@ class Fresh final : public Check {
       Kind kind{then, row.function, row.group, "", iteration, row.microbatch};
       if (!moves_results(row)) kind.pattern = pattern_of(row.module);
       Changes& changes = kinds[kind];
-      if (then.hash == now.hash) {
-        changes.same.push_back(&placed);
-      } else {
+      if (then.hash != now.hash) {
         ++changes.changed;
+        continue;
       }
+      if (then.iteration == iteration && moves_results(row)) {
+        if (!computed) computed.emplace(segment);
+        if (const Record* newer = computed->outdated(placed, then)) {
+          ++outcome.compared["inputs with those before"];
+          outcome.report(describe_outdated(evidence, placed, kind, *newer));
+          continue;
+        }
+      }
+      changes.same.push_back(&placed);
     }
     report(evidence, kinds, segment, outcome);
   }
@@ -120,6 +165,20 @@ class Fresh final : public Check {
 
   static Violation describe(const Evidence& evidence, const PlacedCall& placed, const Kind& kind,
                             std::size_t changed) {
+    Violation violation = started(evidence, placed, kind);
+    violation.what += ", while " + counted(changed, "other input") + " of such calls changed";
+    return violation;
+  }
+
+  static Violation describe_outdated(const Evidence& evidence, const PlacedCall& placed,
+                                     const Kind& kind, const Record& newer) {
+    Violation violation = started(evidence, placed, kind);
+    violation.what += "; they were those of a tensor whose successor, " + to_string(newer.key) +
+                      ", was there before the call";
+    return violation;
+  }
+
+  static Violation started(const Evidence& evidence, const PlacedCall& placed, const Kind& kind) {
     const Collective& row = *placed.call.row;
     Violation violation;
     violation.certainty = Certainty::likely;
@@ -133,8 +192,7 @@ class Fresh final : public Check {
                                    : "iteration " + std::to_string(kind.before.iteration);
     violation.what = row.function + ", call " + std::to_string(row.sequence) + " of group " +
                      row.group + (row.module.empty() ? "" : " in " + row.module) + ": " +
-                     ranks_text({placed.place.rank}) + " puts in the same bits as in " + before +
-                     ", while " + counted(changed, "other input") + " of such calls changed";
+                     ranks_text({placed.place.rank}) + " puts in the same bits as in " + before;
     violation.advice = "is the buffer filled before each call, and the copy into it waited for?";
     violation.evidence = {{"module", evidence.described(row.module)}};
     return violation;

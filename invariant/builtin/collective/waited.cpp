@@ -4,7 +4,6 @@
 // micro-batch or iteration, was read before the new output was there: a missing wait. And where the
 // tensors of nearly all layers are bit for bit an output, one that differs was read too early, or
 // from another buffer.
-#include <algorithm>
 
 #include "invariant/builtin/checks.hpp"
 #include "invariant/builtin/collective/consumers.hpp"
@@ -53,7 +52,10 @@ class Waited final : public Check {
 
   void finish(const Evidence& evidence, Outcome& outcome) override {
     if (evidence.collectives().empty()) return;
-    for (const OddConsumer& odd : links_.odd()) outcome.report(describe_odd(evidence, odd));
+    for (const OddConsumer& odd : links_.odd()) {
+      const std::string key = to_string(odd.record->key) + "@" + std::to_string(odd.call.rank);
+      if (told_.count(key) == 0) outcome.report(describe_odd(evidence, odd));
+    }
     outcome.compared["tensors with the output that they are"] += links_.compared();
     if (outcome.total_compared() == 0) {
       ++outcome.unchecked["no tensor was seen to be the output of a collective"];
@@ -100,7 +102,9 @@ class Waited final : public Check {
           found != stale.end() && record.sequence >= found->second.first->call.row->position;
       // The same tensor from before the call is just that.
       if (!met.insert(key).second || !after) continue;
-      outcome.report(describe(evidence, *found->second.first, found->second.second, record));
+      const Output& output = *found->second.first;
+      told_.insert(to_string(record.key) + "@" + std::to_string(output.place.rank));
+      outcome.report(describe(evidence, output, found->second.second, record));
     }
   }
 
@@ -127,7 +131,22 @@ class Waited final : public Check {
                      " of group " + row.group + (row.module.empty() ? "" : " in " + row.module) +
                      " put out, as it is in " + std::to_string(odd.equal) + " of " +
                      std::to_string(odd.equal + odd.different) + " such places";
+    const std::string instead = held_instead(evidence, odd);
+    if (!instead.empty()) violation.what += "; it is what " + instead + " put out before";
     return violation;
+  }
+
+  // An earlier collective on this rank whose output it is: memory that was not yet written again.
+  static std::string held_instead(const Evidence& evidence, const OddConsumer& odd) {
+    std::string held;
+    for (const Call& call : evidence.collectives().calls(odd.call.rank, odd.call.iteration)) {
+      if (call.row->position > odd.record->sequence) break;
+      const Record* output = call.output();
+      if (output == nullptr || output->hash != odd.record->hash) continue;
+      held = call.row->function + ", call " + std::to_string(call.row->sequence) + " of group " +
+             call.row->group + (call.row->module.empty() ? "" : " in " + call.row->module);
+    }
+    return held;
   }
 
   static Violation started(const Evidence& evidence, const Call& call, const Record& record) {
@@ -148,6 +167,7 @@ class Waited final : public Check {
 
   std::map<CallPlace, std::vector<Past>> past_;
   ConsumerLinks links_;
+  std::set<std::string> told_;  // keys and ranks
 };
 
 }  // namespace

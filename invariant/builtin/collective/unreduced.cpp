@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gradients are summed over data parallel ranks, all of them or none: a program that names the
+// parameter whose gradient it reduces, and does so for nearly all, has forgotten the others.
+#include <algorithm>
+
+#include "invariant/builtin/checks.hpp"
+#include "invariant/builtin/collective/log.hpp"
+#include "invariant/builtin/collective/mesh_fit.hpp"
+#include "invariant/builtin/collective/places.hpp"
+#include "invariant/builtin/evidence.hpp"
+#include "libttrace/proof.hpp"
+
+namespace ttrace::builtin {
+namespace {
+
+constexpr std::size_t kReduced = 3;  // at least, and three times as many as are not
+
+// Trainable parameters that got a gradient, by name; with a record that shows it.
+std::map<std::string, const Record*> gradients_in(const SegmentReader& segment) {
+  std::map<std::string, const Record*> gradients;
+  for (const Record& record : segment.records()) {
+    const Key& key = record.key;
+    const bool reduced = key.phase == Phase::grad && key.slot == "reduced" && key.call == 0;
+    if (reduced && (record.flags & kFlagNoGradient) == 0) gradients.emplace(key.module, &record);
+  }
+  return gradients;
+}
+
+class Unreduced final : public Check {
+ public:
+  void look_at(const Evidence& evidence, std::int64_t iteration, Outcome& outcome) override {
+    if (evidence.collectives().empty()) {
+      ++outcome.unchecked[kNoCollectives];
+      return;
+    }
+    for (const auto& [rank, where] : evidence.places()) {
+      const SegmentReader* segment = evidence.trace().segment(rank, iteration);
+      if (segment == nullptr || !segment->info().complete) continue;
+      look_at_rank(evidence, rank, iteration, *segment, outcome);
+    }
+  }
+
+  void finish(const Evidence& evidence, Outcome& outcome) override {
+    if (outcome.total_compared() > 0 || evidence.collectives().empty()) return;
+    ++outcome.unchecked["no calls along a data parallel axis name parameters as their modules"];
+  }
+
+ private:
+  void look_at_rank(const Evidence& evidence, std::int32_t rank, std::int64_t iteration,
+                    const SegmentReader& segment, Outcome& outcome) {
+    const std::map<std::string, const Record*> gradients = gradients_in(segment);
+    std::map<std::string, std::set<std::string>> summed;  // parameter -> along what
+    std::set<std::string> reduced;                        // along a data axis
+    for (const PlacedCall& placed : placed_calls(evidence.collectives(), rank, iteration)) {
+      const Collective& row = *placed.call.row;
+      if (row.size < 2 || !sums(row) || gradients.count(row.module) == 0) continue;
+      const std::vector<std::string>& axes = axes_of(evidence, placed.call);
+      summed[row.module].insert(axes.empty() ? "?" : axes_text(axes));
+      for (const std::string& axis : axes) {
+        if (!is_data_axis(axis)) continue;
+        reduced.insert(row.module);
+        axes_ = axes_text(axes);
+      }
+    }
+    const std::size_t others = gradients.size() - reduced.size();
+    if (reduced.size() < kReduced || others * 3 > reduced.size()) return;
+    outcome.compared["gradients with their reductions"] += gradients.size();
+    for (const auto& [parameter, record] : gradients) {
+      // Along an axis of unknown purpose: that of experts, perhaps.
+      const auto along = summed.find(parameter);
+      const bool elsewhere = along != summed.end() && !only_parts(along->second);
+      if (reduced.count(parameter) != 0 || elsewhere) continue;
+      if (!told_.emplace(parameter, rank).second) continue;
+      outcome.report(describe(evidence, rank, iteration, *record, reduced.size()));
+    }
+  }
+
+  static bool only_parts(const std::set<std::string>& axes) {
+    return std::all_of(axes.begin(), axes.end(),
+                       [](const std::string& axis) { return is_tensor_axis(axis); });
+  }
+
+  const std::vector<std::string>& axes_of(const Evidence& evidence, const Call& call) {
+    const Group* group = evidence.collectives().group_of(call);
+    const auto [axes, fresh] = along_.try_emplace(group);
+    if (fresh && group != nullptr) axes->second = fit_of(evidence, *group).axes;
+    return axes->second;
+  }
+
+  Violation describe(const Evidence& evidence, std::int32_t rank, std::int64_t iteration,
+                     const Record& record, std::size_t reduced) const {
+    Violation violation;
+    violation.certainty = Certainty::likely;
+    violation.iteration = iteration;
+    violation.ranks = {rank};
+    violation.module = record.key.module;
+    violation.key = to_string(record.key);
+    violation.what = "the gradient of " + violation.module + " on " + ranks_text({rank}) +
+                     " is not summed along " + axes_ + ", as those of " +
+                     counted(reduced, "other parameter") + " are";
+    violation.advice = "is it in the list of what is reduced, and is there a gradient by then?";
+    violation.evidence = {{"module", evidence.described(owner_of(violation.module))}};
+    return violation;
+  }
+
+  std::map<const Group*, std::vector<std::string>> along_;
+  std::set<std::pair<std::string, std::int32_t>> told_;
+  std::string axes_;  // along which gradients are summed
+};
+
+}  // namespace
+
+std::unique_ptr<Check> make_unreduced() { return std::make_unique<Unreduced>(); }
+
+}  // namespace ttrace::builtin
