@@ -288,6 +288,86 @@ class Fresh(CollectiveTest):
         self.silent(made, PASSED, "fresh")
 
 
+class Sends(CollectiveTest):
+    """A stage that sends its last layer's output to the next one, with nothing else to compare."""
+
+    def made(self, stale: bool) -> Made:
+        made = Made(2, along("pp", 2))
+        output = [drawn(seed, 32) for seed in range(4)]
+        for m in range(4):
+            made.record(0, f"it0/mb{m}/forward/layers.1/output.0", output[m])
+            sent = output[m // 2 * 2] if stale else output[m]
+            made.pair("pp", 2, (0, 0), (1, 1), sent, sent, microbatch=m, module="layers.1")
+        return made
+
+    def test_two_buffers_of_which_the_first_is_sent_every_time(self):
+        result = self.run_check(self.made(True), VIOLATED, "fresh")
+        self.assertEqual([(v["microbatch"], v["ranks"], v["module"]) for v in result["violations"]],
+                         [(1, [0], "layers.1"), (3, [0], "layers.1")])
+        self.assertIn("successor, it0/mb1/forward/layers.1/output.0, was there before the call",
+                      result["violations"][0]["what"])
+
+    def test_each_its_own(self):
+        self.silent(self.made(False), TROUBLE, "fresh")
+
+
+class Parameters(CollectiveTest):
+    """Programs that name the parameter whose gradient they reduce."""
+
+    LAYOUTS = {"fc1.weight": "f[tp] h", "fc2.weight": "h f[tp]", "norm.weight": "h"}
+
+    def made(self, reductions) -> list:
+        made = Made(4, dp_tp)
+        for name, lines in reductions.items():
+            parameter = name.split("@")[0]
+            for ranks in lines:
+                x = [drawn(r, 32) for r in ranks]
+                made.call("all_reduce", "g" + "".join(map(str, ranks)), ranks, x, [sum(x)] * 2,
+                          reduction="sum", module=parameter, count=32)
+        for parameter in self.LAYOUTS:
+            for rank in WORLD:
+                made.record(rank, f"it0/grad/{parameter}/reduced", drawn(9, 4, 8))
+        described = made.described()
+        for rank in described:
+            rank["rank_json"]["parameters"] = {
+                name: {"shape": [4, 8] if name != "norm.weight" else [32], "dtype": "float32",
+                       "layout": {"dims": dims, "source": "program"}}
+                for name, dims in self.LAYOUTS.items()}
+        return described
+
+    def of(self, reductions, code: int, name: str) -> dict:
+        self.written = getattr(self, "written", 0) + 1
+        trace = self.write_ranks(f"{self.written}.trace", self.made(reductions))
+        return self.check(trace, code, name)[name]
+
+    DP, TP = ([0, 2], [1, 3]), ([0, 1], [2, 3])
+    RIGHT = {"fc1.weight": DP, "fc2.weight": DP, "norm.weight@tp": TP, "norm.weight": DP}
+
+    def test_sums_over_data_parallel_ranks(self):
+        for name in ("parts", "unreduced"):
+            self.assertEqual(self.of(self.RIGHT, PASSED, name)["violations"], [])
+
+    def test_a_sum_over_the_ranks_that_hold_other_parts(self):
+        found = self.only(self.of({**self.RIGHT, "fc2.weight": self.TP}, VIOLATED, "parts"))
+        self.assertEqual((found["module"], found["ranks"], found["certainty"]),
+                         ("fc2.weight", [0, 1], "likely"))
+        self.assertIn("adds up different parts of fc2.weight, which is cut along tp", found["what"])
+
+    def test_a_parameter_that_is_forgotten(self):
+        self.LAYOUTS = {**self.LAYOUTS, "words.weight": "v[tp] h"}
+        right = {**self.RIGHT, "words.weight": self.DP}
+        self.assertEqual(self.of(right, PASSED, "unreduced")["violations"], [])
+        del right["words.weight"]
+        result = self.of(right, VIOLATED, "unreduced")
+        self.assertEqual({(v["module"], *v["ranks"]) for v in result["violations"]},
+                         {("words.weight", rank) for rank in WORLD})
+        self.assertIn("is not summed along dp, as those of 3 other parameters are",
+                      result["violations"][0]["what"])
+        # Along the tensor parallel axis alone is not along dp.
+        result = self.of({**right, "words.weight": self.TP}, VIOLATED, "unreduced")
+        self.assertEqual(len(result["violations"]), 4)
+
+
 class Waited(CollectiveTest):
     def made(self, early=(), other=(), ranks=(1,)) -> Made:
         """Layers that compute with what they gather. `early`: (micro-batch, layer) where `ranks` have
