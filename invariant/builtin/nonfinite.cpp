@@ -76,8 +76,8 @@ struct Origin {
   const Joint* joint = nullptr;
 };
 
-std::optional<Origin> origin_of(const CollectiveLog& log, std::int32_t rank,
-                                std::int64_t iteration, const Record& bad) {
+std::optional<Origin> origin_of(const CollectiveLog& log, std::int32_t rank, std::int64_t iteration,
+                                const Record& bad) {
   if (bad.key.phase != Phase::comm) return std::nullopt;
   for (const Call& call : log.calls(rank, iteration)) {
     if (call.output() != &bad) continue;

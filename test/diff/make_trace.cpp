@@ -124,8 +124,8 @@ Collective collective_of(const Json& json, std::uint64_t records) {
   call.dtype = dtype_from_name(json.value("dtype", "float32")).value();
   call.input = json.value("input", kNotRecorded);
   call.output = json.value("output", kNotRecorded);
-  call.position = json.value("position", call.input >= 0 ? static_cast<std::uint64_t>(call.input)
-                                                         : records);
+  call.position =
+      json.value("position", call.input >= 0 ? static_cast<std::uint64_t>(call.input) : records);
   return call;
 }
 

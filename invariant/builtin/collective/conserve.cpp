@@ -15,8 +15,7 @@ namespace {
 
 // Members do not agree on what they call: another check's question.
 bool agree(const Joint& joint) {
-  return joint.paired ||
-         std::all_of(joint.calls.begin(), joint.calls.end(), [&](const Call& call) {
+  return joint.paired || std::all_of(joint.calls.begin(), joint.calls.end(), [&](const Call& call) {
            const Collective& first = *joint.calls.front().row;
            return call.row->function == first.function && call.row->reduction == first.reduction &&
                   call.row->dtype == first.dtype && call.row->peer == first.peer &&
@@ -73,7 +72,8 @@ class Conserve final : public Check {
     std::vector<std::pair<const ExpectedCopy*, Equality>> other;
     for (const ExpectedCopy& copy : expected.copies) {
       ++outcome.compared["copied pieces"];
-      if (copy.from.part.record == copy.to.record && copy.from.part.start == copy.to.start) continue;
+      if (copy.from.part.record == copy.to.record && copy.from.part.start == copy.to.start)
+        continue;
       const Equality equality = compare_bits(copy.from.part, copy.to);
       if (equality.different > 0) other.emplace_back(&copy, equality);
     }
@@ -105,9 +105,9 @@ class Conserve final : public Check {
     Violation violation = started(joint);
     violation.ranks = expected.ranks;
     violation.key = to_string(expected.to.record->key);
-    violation.what = named(evidence, joint) + ": " + ranks_text(expected.ranks) + " did not get the " +
-                     verb_of(row.reduction) + " of what went in: " +
-                     place_text(reduced->wrong, reduced->elements) +
+    violation.what = named(evidence, joint) + ": " + ranks_text(expected.ranks) +
+                     " did not get the " + verb_of(row.reduction) +
+                     " of what went in: " + place_text(reduced->wrong, reduced->elements) +
                      " beyond rounding, first number " + std::to_string(reduced->first) + ": " +
                      printed(reduced->found) + ", not " + printed(reduced->expected);
     explain(joint, expected, *reduced, violation);
@@ -116,12 +116,12 @@ class Conserve final : public Check {
     return true;
   }
 
-  static void explain(const Joint& joint, const ExpectedReduction& expected,
-                      const Reduced& reduced, Violation& violation) {
+  static void explain(const Joint& joint, const ExpectedReduction& expected, const Reduced& reduced,
+                      Violation& violation) {
     const auto size = static_cast<double>(joint.calls.size());
     if (reduced.left_out && joint.calls.size() > 2) {
-      violation.what += "; it lacks what " + ranks_text({expected.from[*reduced.left_out].rank}) +
-                        " put in";
+      violation.what +=
+          "; it lacks what " + ranks_text({expected.from[*reduced.left_out].rank}) + " put in";
     } else if (reduced.twice) {
       violation.what +=
           "; what " + ranks_text({expected.from[*reduced.twice].rank}) + " put in counts twice";
@@ -151,10 +151,10 @@ class Conserve final : public Check {
                           violation.ranks.end());
     const auto& [copy, equality] = other.front();
     violation.key = to_string(copy->to.record->key);
-    violation.what = named(evidence, joint) + ": " + ranks_text(copy->ranks) + " did not get what " +
-                     ranks_text({copy->from.rank}) + " put in for it: " +
-                     place_text(equality.different, equality.elements) + " differ, first number " +
-                     std::to_string(equality.first);
+    violation.what = named(evidence, joint) + ": " + ranks_text(copy->ranks) +
+                     " did not get what " + ranks_text({copy->from.rank}) +
+                     " put in for it: " + place_text(equality.different, equality.elements) +
+                     " differ, first number " + std::to_string(equality.first);
     if (other.size() > 1) violation.what += ", and " + counted(other.size() - 1, "more piece");
     const std::string instead = held_instead(expected, *copy);
     if (!instead.empty()) violation.what += "; it holds what " + instead + " put in";
@@ -221,8 +221,7 @@ class Conserve final : public Check {
       violation.ranks.insert(violation.ranks.end(), ranks.begin(), ranks.end());
     }
     std::sort(violation.ranks.begin(), violation.ranks.end());
-    violation.what =
-        named(evidence, joint) + ": members did not get the same bits, " + who;
+    violation.what = named(evidence, joint) + ": members did not get the same bits, " + who;
     violation.advice = "outputs read before they were complete, or written since";
     add(joint, std::move(violation), outcome);
   }
@@ -239,12 +238,11 @@ class Conserve final : public Check {
   // Of what is wrong at one place again and again the first of an iteration is told.
   void add(const Joint& joint, Violation violation, Outcome& outcome) {
     const Collective& row = *joint.calls.front().row;
-    const auto [place, fresh] = places_.try_emplace(
-        {joint.group, row.function + "/" + row.module}, outcome.violations.size());
+    const auto [place, fresh] = places_.try_emplace({joint.group, row.function + "/" + row.module},
+                                                    outcome.violations.size());
     if (fresh) {
-      violation.evidence.emplace_back("micro-batch", row.microbatch < 0
-                                                         ? ""
-                                                         : std::to_string(row.microbatch));
+      violation.evidence.emplace_back("micro-batch",
+                                      row.microbatch < 0 ? "" : std::to_string(row.microbatch));
       outcome.report(std::move(violation));
     } else if (told_ != &joint) {
       ++further_[place->second];

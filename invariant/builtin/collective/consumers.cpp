@@ -65,8 +65,8 @@ std::vector<OddConsumer> ConsumerLinks::odd() const {
     for (const auto& [call, record] : votes.odd) {
       const std::vector<std::uint64_t> numbers = numbers_in(record->key.module);
       const bool end = numbers == *votes.layers.begin() || numbers == *votes.layers.rbegin();
-      odd.push_back({call, record, votes.equal, votes.different,
-                     end && votes.agreeing.count(numbers) == 0});
+      odd.push_back(
+          {call, record, votes.equal, votes.different, end && votes.agreeing.count(numbers) == 0});
     }
   }
   return odd;

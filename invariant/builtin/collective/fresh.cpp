@@ -2,8 +2,8 @@
 // What goes into a collective is new each time: an input that is bit for bit that of the
 // micro-batch or the iteration before, where those of its neighbours have changed, is a buffer
 // that nobody filled; so is one that is what a module returned then, where it has returned
-// something else since. Gathered parameters stay the same from one micro-batch to the next, and where
-// nothing is trained from one iteration to the next; so gathers and copies are compared among
+// something else since. Gathered parameters stay the same from one micro-batch to the next, and
+// where nothing is trained from one iteration to the next; so gathers and copies are compared among
 // layers of one kind and within an iteration only.
 #include <optional>
 

@@ -105,8 +105,8 @@ CollectiveLog::CollectiveLog(const Trace& trace) : trace_(trace) {
 void CollectiveLog::tell_groups_apart(const std::vector<Call>& calls) {
   std::map<std::pair<std::string, std::int32_t>, std::int32_t> holder;
   for (const Call& call : calls) {
-    const auto [found, fresh] = holder.emplace(std::pair(call.row->group, call.row->member),
-                                               call.rank);
+    const auto [found, fresh] =
+        holder.emplace(std::pair(call.row->group, call.row->member), call.rank);
     if (!fresh && found->second != call.rank) shared_names_.insert(call.row->group);
   }
   for (const RankInfo& info : trace_.ranks()) {
@@ -161,8 +161,7 @@ const Joint* CollectiveLog::joint_of(const Collective& row) const {
 
 const Group* CollectiveLog::group_of(const Call& call) const {
   const auto which = which_.find({call.row->group, call.rank});
-  const auto found =
-      by_name_.find({call.row->group, which == which_.end() ? "" : which->second});
+  const auto found = by_name_.find({call.row->group, which == which_.end() ? "" : which->second});
   return found == by_name_.end() ? nullptr : found->second;
 }
 

@@ -30,8 +30,7 @@ std::vector<std::string> declared_axes(const Evidence& evidence) {
 bool overlap(const Evidence& evidence, const std::vector<std::string>& axes) {
   std::int64_t places = 1;
   for (const std::string& axis : axes) {
-    places *= static_cast<std::int64_t>(
-        position_on(evidence.places().begin()->second, axis).size);
+    places *= static_cast<std::int64_t>(position_on(evidence.places().begin()->second, axis).size);
   }
   return places > evidence.trace().world_size();
 }

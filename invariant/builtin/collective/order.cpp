@@ -37,17 +37,15 @@ std::vector<Attribute> attributes_of(const Joint& joint) {
   }
   if (row.function == "barrier") return attributes;
   attributes.push_back({"reduction", [](const Collective& one) { return one.reduction; }});
-  attributes.push_back({"dtype", [](const Collective& one) {
-                          return std::string(name_of(one.dtype));
-                        }});
+  attributes.push_back(
+      {"dtype", [](const Collective& one) { return std::string(name_of(one.dtype)); }});
   if (has_root(row)) {
     attributes.push_back(
         {"root", [](const Collective& one) { return "member " + std::to_string(one.peer); }});
   }
   if (std::none_of(joint.calls.begin(), joint.calls.end(), has_splits)) {
-    attributes.push_back({"count", [](const Collective& one) {
-                            return std::to_string(one.count) + " elements";
-                          }});
+    attributes.push_back(
+        {"count", [](const Collective& one) { return std::to_string(one.count) + " elements"; }});
   }
   return attributes;
 }
@@ -195,9 +193,8 @@ class Order final : public Check {
     if (gone.empty()) violation.certainty = Certainty::possible;
     violation.what = named(evidence, joint) + ": " + ranks_text(violation.ranks) +
                      " did not call it, nor any later one of this group";
-    violation.advice = gone.empty()
-                           ? "does the recording end at the same place on all ranks?"
-                           : "what keeps these ranks from it: a branch, an early return?";
+    violation.advice = gone.empty() ? "does the recording end at the same place on all ranks?"
+                                    : "what keeps these ranks from it: a branch, an early return?";
     add(evidence, joint, std::move(violation), outcome);
   }
 

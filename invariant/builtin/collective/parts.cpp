@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is summed are addends of one tensor, not parts of it: the gradient of a parameter that is cut
-// along an axis has other elements on each of its ranks, so a sum along that axis is one over the
-// wrong group. Programs that say which parameter they reduce (its name is the scope of the call)
-// and how it is cut can be asked.
+// What is summed are addends of one tensor, not parts of it: the gradient of a parameter that is
+// cut along an axis has other elements on each of its ranks, so a sum along that axis is one over
+// the wrong group. Programs that say which parameter they reduce (its name is the scope of the
+// call) and how it is cut can be asked.
 #include "invariant/builtin/checks.hpp"
 #include "invariant/builtin/collective/log.hpp"
 #include "invariant/builtin/collective/mesh_fit.hpp"

@@ -19,8 +19,7 @@ std::vector<PlacedCall> placed_calls(const CollectiveLog& log, std::int32_t rank
   for (const Call& call : log.calls(rank, iteration)) {
     const Collective& row = *call.row;
     if ((row.flags & kCollectiveFailed) != 0) continue;
-    const std::uint32_t number =
-        counts[{row.module, row.function, row.group, row.microbatch}]++;
+    const std::uint32_t number = counts[{row.module, row.function, row.group, row.microbatch}]++;
     placed.push_back({{rank, row.module, row.function, row.group, number}, call});
   }
   return placed;

@@ -25,8 +25,8 @@ struct Use {
   std::int32_t rank = -1;
   std::int32_t microbatch = -1;
   std::string module;
-  Kinds kinds;       // along axes of parts
-  Kinds all{};       // and others
+  Kinds kinds;  // along axes of parts
+  Kinds all{};  // and others
   // What most of its kind have is here, too.
   [[nodiscard]] bool has(const Kinds& wanted) const {
     return std::includes(kinds.begin(), kinds.end(), wanted.begin(), wanted.end());
@@ -129,7 +129,8 @@ class Skipped final : public Check {
     if (fresh && group != nullptr) {
       const MeshFit fit = fit_of(evidence, *group);
       const bool known = (fit.fit == Fit::whole || fit.fit == Fit::part) && !fit.axes.empty();
-      axes = known ? "along " + axes_text(fit.axes) : "of " + std::to_string(group->size) + " ranks";
+      axes =
+          known ? "along " + axes_text(fit.axes) : "of " + std::to_string(group->size) + " ranks";
       counts = known && std::all_of(fit.axes.begin(), fit.axes.end(), is_part_axis);
     }
     const std::string& reduction = call.row->reduction;
@@ -200,11 +201,11 @@ class Skipped final : public Check {
     violation.microbatch = use.microbatch;
     violation.ranks = {use.rank};
     violation.module = use.module;
-    violation.what = use.module + " on " + ranks_text({use.rank}) +
-                     (use.microbatch < 0 ? "" : " in micro-batch " + std::to_string(use.microbatch)) +
-                     " calls " + list_of(use.all) + ", where " + std::to_string(majority.count) +
-                     " of " + std::to_string(majority.all) + " " + peers + " call " +
-                     list_of(*majority.kinds);
+    violation.what =
+        use.module + " on " + ranks_text({use.rank}) +
+        (use.microbatch < 0 ? "" : " in micro-batch " + std::to_string(use.microbatch)) +
+        " calls " + list_of(use.all) + ", where " + std::to_string(majority.count) + " of " +
+        std::to_string(majority.all) + " " + peers + " call " + list_of(*majority.kinds);
     violation.advice = "is a collective missing here, or made over another group?";
     outcome.report(std::move(violation));
   }

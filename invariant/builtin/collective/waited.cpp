@@ -115,10 +115,9 @@ class Waited final : public Check {
     const std::string before = old.iteration == output.call.iteration
                                    ? "micro-batch " + std::to_string(old.microbatch)
                                    : "iteration " + std::to_string(old.iteration);
-    violation.what = violation.key + " of rank " + std::to_string(output.place.rank) +
-                     " is what " + row.function + ", call " + std::to_string(row.sequence) +
-                     " of group " + row.group + " put out in " + before +
-                     ", not what it puts out now";
+    violation.what = violation.key + " of rank " + std::to_string(output.place.rank) + " is what " +
+                     row.function + ", call " + std::to_string(row.sequence) + " of group " +
+                     row.group + " put out in " + before + ", not what it puts out now";
     return violation;
   }
 
@@ -126,9 +125,9 @@ class Waited final : public Check {
     const Collective& row = *odd.call.row;
     Violation violation = started(evidence, odd.call, *odd.record);
     if (odd.at_the_end) violation.certainty = Certainty::possible;
-    violation.what = violation.key + " of rank " + std::to_string(odd.call.rank) +
-                     " is not what " + row.function + ", call " + std::to_string(row.sequence) +
-                     " of group " + row.group + (row.module.empty() ? "" : " in " + row.module) +
+    violation.what = violation.key + " of rank " + std::to_string(odd.call.rank) + " is not what " +
+                     row.function + ", call " + std::to_string(row.sequence) + " of group " +
+                     row.group + (row.module.empty() ? "" : " in " + row.module) +
                      " put out, as it is in " + std::to_string(odd.equal) + " of " +
                      std::to_string(odd.equal + odd.different) + " such places";
     const std::string instead = held_instead(evidence, odd);

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ttrace-check says of where operands of collectives come from, and where results go."""
+from __future__ import annotations
+
+import unittest
+
+import numpy as np
+
+from made_checks import F32, PASSED, TROUBLE, VIOLATED, along, dp_tp, drawn
+from made_collectives import CollectiveTest, Made
+
+WORLD = [0, 1, 2, 3]
+
+
+class Twice(CollectiveTest):
+    def test_a_sum_that_is_summed_again(self):
+        x = [drawn(seed, 32) for seed in range(2)]
+        made = Made(2, along("dp", 2))
+        made.call("all_reduce", "dp", [0, 1], x, [sum(x)] * 2, reduction="sum", module="fc")
+        made.call("all_reduce", "dp", [0, 1], [sum(x)] * 2, [2 * sum(x)] * 2, reduction="sum",
+                  module="loop")
+        found = self.only(self.run_check(made, VIOLATED, "twice"))
+        self.assertEqual((found["ranks"], found["module"], found["certainty"]),
+                         ([0, 1], "loop", "likely"))
+        self.assertIn("each addend counts 2 times", found["what"])
+
+    def two_axes(self, x, first, second, second_input, **more) -> Made:
+        made = Made(4, dp_tp)
+        for ranks in first:
+            total = sum(x[r] for r in ranks)
+            made.call("all_reduce", f"a{ranks[0]}", ranks, [x[r] for r in ranks],
+                      [total] * len(ranks), reduction="sum")
+        for ranks in second:
+            inputs = [second_input(r) for r in ranks]
+            made.call("all_reduce", f"b{ranks[0]}", ranks, inputs, [sum(inputs)] * len(ranks),
+                      **{"reduction": "sum", **more})
+        return made
+
+    def test_one_axis_after_the_other_is_how_it_is_done(self):
+        x = [drawn(seed, 32) for seed in WORLD]
+        tp = lambda r: x[r // 2 * 2] + x[r // 2 * 2 + 1]  # noqa: E731
+        self.silent(self.two_axes(x, ([0, 1], [2, 3]), ([0, 2], [1, 3]), tp), PASSED, "twice")
+
+    def test_one_axis_and_then_the_world(self):
+        x = [drawn(seed, 32) for seed in WORLD]
+        tp = lambda r: x[r // 2 * 2] + x[r // 2 * 2 + 1]  # noqa: E731
+        result = self.run_check(self.two_axes(x, ([0, 1], [2, 3]), (WORLD,), tp), VIOLATED, "twice")
+        self.assertIn(self.only(result)["ranks"], ([0, 1], [2, 3]))
+        self.silent(self.two_axes(x, ([0, 1], [2, 3]), (WORLD,), tp, reduction="avg"), PASSED,
+                    "twice")
+
+    def test_a_mean_of_sums_is_right(self):
+        x = [drawn(seed, 32) for seed in range(2)]
+        made = Made(2, along("dp", 2))
+        made.call("all_reduce", "dp", [0, 1], x, [sum(x)] * 2, reduction="sum")
+        made.call("all_reduce", "dp", [0, 1], [sum(x)] * 2, [sum(x)] * 2, reduction="avg")
+        self.silent(made, PASSED, "twice")
+
+    def test_zeros_constants_and_few_numbers_tell_nothing(self):
+        for values in (np.zeros(64, F32), np.full(64, 3, F32), drawn(1, 4)):
+            made = Made(2, along("dp", 2))
+            fresh = [drawn(7, 64), drawn(8, 64)]
+            made.call("all_reduce", "dp", [0, 1], fresh, [sum(fresh)] * 2, reduction="sum")
+            made.call("all_reduce", "dp", [0, 1], [values] * 2, [2 * values] * 2, reduction="sum")
+            made.call("all_reduce", "dp", [0, 1], [2 * values] * 2, [4 * values] * 2,
+                      reduction="sum")
+            self.silent(made, PASSED, "twice")
+
+    def test_reduce_scatter_then_all_gather_then_another_axis(self):
+        x = [drawn(seed, 64) for seed in WORLD]
+        made = Made(4, dp_tp)
+        shards = {}
+        for ranks in ([0, 2], [1, 3]):
+            total = x[ranks[0]] + x[ranks[1]]
+            shards[ranks[0]], shards[ranks[1]] = total[:32], total[32:]
+            made.call("reduce_scatter", f"dp{ranks[0]}", ranks, [x[r] for r in ranks],
+                      [shards[r] for r in ranks], reduction="sum")
+        for ranks in ([0, 1], [2, 3]):
+            inputs = [shards[r] for r in ranks]
+            made.call("all_reduce", f"tp{ranks[0]}", ranks, inputs, [sum(inputs)] * 2,
+                      reduction="sum")
+        self.silent(made, PASSED, "twice")
+
+
+class Fresh(CollectiveTest):
+    LAYERS = 4
+
+    def made(self, stale=(), function="all_reduce", same_data=False, iterations=2) -> Made:
+        """`stale`: (iteration, micro-batch, layer) whose input on rank 1 is the one before."""
+        made = Made(2, along("tp", 2))
+        before = {}
+        for i in range(iterations):
+            for m in range(2):
+                for layer in range(self.LAYERS):
+                    seed = 0 if same_data else 2 * i + m
+                    x = [drawn(1000 + seed * 100 + layer * 10 + r, 32) for r in range(2)]
+                    if (i, m, layer) in stale:
+                        x[1] = before[layer]
+                    before[layer] = x[1]
+                    result = sum(x) if function == "all_reduce" else np.concatenate(x)
+                    made.call(function, "tp", [0, 1], x, [result] * 2, iteration=i, microbatch=m,
+                              module=f"layers.{layer}.fc2", reduction="sum")
+        return made
+
+    def test_a_buffer_that_nobody_filled(self):
+        for function in ("all_reduce", "all_gather"):
+            found = self.only(self.run_check(self.made([(0, 1, 2)], function), VIOLATED, "fresh"))
+            self.assertEqual((found["ranks"], found["module"], found["iteration"],
+                              found["microbatch"]), ([1], "layers.2.fc2", 0, 1))
+            self.assertIn("the same bits as in micro-batch 0, while 3 other inputs", found["what"])
+
+    def test_across_iterations_only_reductions_tell(self):
+        stale = [(1, 0, 1)]
+        found = self.only(self.run_check(self.made(stale), VIOLATED, "fresh"))
+        self.assertEqual((found["iteration"], found["microbatch"]), (1, 0))
+        self.silent(self.made(stale, "all_gather"), PASSED, "fresh")
+
+    def test_equal_data_in_each_micro_batch(self):
+        self.silent(self.made(), PASSED, "fresh")
+        self.silent(self.made(same_data=True), TROUBLE, "fresh")
+
+    def test_parameters_that_are_gathered_again(self):
+        """As FSDP does: the same shards in each micro-batch, activations that change beside them."""
+        made = self.made()
+        for i in range(2):
+            for m in range(2):
+                for layer in range(self.LAYERS):
+                    shards = [drawn(50 + 10 * i + layer * 2 + r, 32) for r in range(2)]
+                    made.call("all_gather", "tp", [0, 1], shards, [np.concatenate(shards)] * 2,
+                              iteration=i, microbatch=m, module=f"layers.{layer}")
+        self.silent(made, PASSED, "fresh")
+
+
+class Sends(CollectiveTest):
+    """A stage that sends its last layer's output to the next one, with nothing else to compare."""
+
+    def made(self, stale: bool) -> Made:
+        made = Made(2, along("pp", 2))
+        output = [drawn(seed, 32) for seed in range(4)]
+        for m in range(4):
+            made.record(0, f"it0/mb{m}/forward/layers.1/output.0", output[m])
+            sent = output[m // 2 * 2] if stale else output[m]
+            made.pair("pp", 2, (0, 0), (1, 1), sent, sent, microbatch=m, module="layers.1")
+        return made
+
+    def test_two_buffers_of_which_the_first_is_sent_every_time(self):
+        result = self.run_check(self.made(True), VIOLATED, "fresh")
+        self.assertEqual([(v["microbatch"], v["ranks"], v["module"]) for v in result["violations"]],
+                         [(1, [0], "layers.1"), (3, [0], "layers.1")])
+        self.assertIn("successor, it0/mb1/forward/layers.1/output.0, was there before the call",
+                      result["violations"][0]["what"])
+
+    def test_each_its_own(self):
+        self.silent(self.made(False), TROUBLE, "fresh")
+
+
+class Waited(CollectiveTest):
+    def made(self, early=(), other=(), ranks=(1,)) -> Made:
+        """Layers that compute with what they gather. `early`: (micro-batch, layer) where `ranks` have
+        that of the micro-batch before; `other`: where they have something else."""
+        made = Made(2, along("tp", 2))
+        before = {}
+        for m in range(3):
+            for layer in range(4):
+                name = f"layers.{layer}"
+                x = [drawn(100 * m + layer * 10 + r, 16) for r in range(2)]
+                whole = np.concatenate(x)
+                made.call("all_gather", "tp", [0, 1], x, [whole] * 2, microbatch=m,
+                          module=f"{name}.attention")
+                for rank in range(2):
+                    read = whole
+                    if rank in ranks and (m, layer) in early:
+                        read = before[layer]
+                    if rank in ranks and (m, layer) in other:
+                        read = whole + F32(1)
+                    made.record(rank, f"it0/mb{m}/forward/{name}.fc1/input.0", read)
+                    made.record(rank, f"it0/mb{m}/forward/{name}.fc1/output.0", read * F32(2))
+                before[layer] = whole
+        return made
+
+    def test_what_was_waited_for(self):
+        self.assertEqual(self.silent(self.made(), PASSED, "waited")["compared"],
+                         {"tensors with the output that they are": 24})
+
+    def test_the_output_of_the_micro_batch_before(self):
+        result = self.run_check(self.made([(1, 2)]), VIOLATED, "waited")
+        found = result["violations"][0]
+        self.assertEqual((found["ranks"], found["key"], found["certainty"]),
+                         ([1], "it0/mb1/forward/layers.2.fc1/input.0", "likely"))
+        self.assertIn("put out in micro-batch 0, not what it puts out now", found["what"])
+
+    def test_something_else_where_others_have_the_output(self):
+        found = self.only(self.run_check(self.made(other=[(2, 1)]), VIOLATED, "waited"))
+        self.assertEqual(found["key"], "it0/mb2/forward/layers.1.fc1/input.0")
+        self.assertIn("as it is in 23 of 24 such places", found["what"])
+
+    def test_a_last_layer_may_be_another(self):
+        odd = [(m, 3) for m in range(3)]
+        result = self.run_check(self.made((), odd, (0, 1)), PASSED, "waited")
+        self.assertEqual({found["certainty"] for found in result["violations"]}, {"possible"})
+
+    def test_the_backward_pass_of_an_earlier_micro_batch(self):
+        """Forward passes of 0 and 1, then the backward pass of 0 with what was gathered for it."""
+        made = self.made()
+        for m in range(2):
+            x = [drawn(100 * m + r, 16) for r in range(2)]
+            made.record(1, f"it0/mb{m}/backward/layers.0.fc1/grad_output.0", np.concatenate(x))
+        self.silent(made, PASSED, "waited")
+
+
+if __name__ == "__main__":
+    unittest.main()
