@@ -41,7 +41,6 @@ class Twice final : public Check {
       return;
     }
     const Sums earlier = sums_of(log, iteration);
-    std::set<std::pair<std::string, std::string>> places;  // once each
     for (const Joint& joint : log.of(iteration)) {
       const Collective& row = *joint.calls.front().row;
       if (joint.group->size < 2 || !sums(row) || row.reduction == "avg") continue;
@@ -61,7 +60,7 @@ class Twice final : public Check {
         if (calls.size() < 2) continue;
         const Joint* source = source_of(earlier, hash, calls);
         if (source == nullptr) continue;
-        if (!places.emplace(group_text(evidence, *joint.group), row.module).second) continue;
+        if (!told_.emplace(group_text(evidence, *joint.group), row.module).second) continue;
         outcome.report(describe(evidence, *source, joint, calls));
       }
     }
@@ -101,6 +100,8 @@ class Twice final : public Check {
         "is around it); reduced again by a mean it would do no harm";
     return violation;
   }
+
+  std::set<std::pair<std::string, std::string>> told_;  // groups and modules
 };
 
 }  // namespace

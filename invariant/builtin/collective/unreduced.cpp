@@ -26,6 +26,12 @@ std::map<std::string, const Record*> gradients_in(const SegmentReader& segment) 
   return gradients;
 }
 
+struct Forgotten {
+  const Record* record = nullptr;
+  std::vector<std::int32_t> ranks;
+  std::size_t reduced = 0;  // other parameters
+};
+
 class Unreduced final : public Check {
  public:
   void look_at(const Evidence& evidence, std::int64_t iteration, Outcome& outcome) override {
@@ -33,10 +39,14 @@ class Unreduced final : public Check {
       ++outcome.unchecked[kNoCollectives];
       return;
     }
+    std::map<std::string, Forgotten> forgotten;
     for (const auto& [rank, where] : evidence.places()) {
       const SegmentReader* segment = evidence.trace().segment(rank, iteration);
       if (segment == nullptr || !segment->info().complete) continue;
-      look_at_rank(evidence, rank, iteration, *segment, outcome);
+      look_at_rank(evidence, rank, iteration, *segment, forgotten, outcome);
+    }
+    for (const auto& [parameter, found] : forgotten) {
+      if (told_.insert(parameter).second) outcome.report(describe(evidence, iteration, found));
     }
   }
 
@@ -47,7 +57,8 @@ class Unreduced final : public Check {
 
  private:
   void look_at_rank(const Evidence& evidence, std::int32_t rank, std::int64_t iteration,
-                    const SegmentReader& segment, Outcome& outcome) {
+                    const SegmentReader& segment, std::map<std::string, Forgotten>& forgotten,
+                    Outcome& outcome) {
     const std::map<std::string, const Record*> gradients = gradients_in(segment);
     std::map<std::string, std::set<std::string>> summed;  // parameter -> along what
     std::set<std::string> reduced;                        // along a data axis
@@ -70,8 +81,10 @@ class Unreduced final : public Check {
       const auto along = summed.find(parameter);
       const bool elsewhere = along != summed.end() && !only_parts(along->second);
       if (reduced.count(parameter) != 0 || elsewhere) continue;
-      if (!told_.emplace(parameter, rank).second) continue;
-      outcome.report(describe(evidence, rank, iteration, *record, reduced.size()));
+      Forgotten& found = forgotten[parameter];
+      found.record = record;
+      found.ranks.push_back(rank);
+      found.reduced = reduced.size();
     }
   }
 
@@ -87,24 +100,24 @@ class Unreduced final : public Check {
     return axes->second;
   }
 
-  Violation describe(const Evidence& evidence, std::int32_t rank, std::int64_t iteration,
-                     const Record& record, std::size_t reduced) const {
+  [[nodiscard]] Violation describe(const Evidence& evidence, std::int64_t iteration,
+                                   const Forgotten& found) const {
     Violation violation;
     violation.certainty = Certainty::likely;
     violation.iteration = iteration;
-    violation.ranks = {rank};
-    violation.module = record.key.module;
-    violation.key = to_string(record.key);
-    violation.what = "the gradient of " + violation.module + " on " + ranks_text({rank}) +
+    violation.ranks = found.ranks;
+    violation.module = found.record->key.module;
+    violation.key = to_string(found.record->key);
+    violation.what = "the gradient of " + violation.module + " on " + ranks_text(found.ranks) +
                      " is not summed along " + axes_ + ", as those of " +
-                     counted(reduced, "other parameter") + " are";
+                     counted(found.reduced, "other parameter") + " are";
     violation.advice = "is it in the list of what is reduced, and is there a gradient by then?";
     violation.evidence = {{"module", evidence.described(owner_of(violation.module))}};
     return violation;
   }
 
   std::map<const Group*, std::vector<std::string>> along_;
-  std::set<std::pair<std::string, std::int32_t>> told_;
+  std::set<std::string> told_;
   std::string axes_;  // along which gradients are summed
 };
 

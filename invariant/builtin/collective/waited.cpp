@@ -52,9 +52,16 @@ class Waited final : public Check {
 
   void finish(const Evidence& evidence, Outcome& outcome) override {
     if (evidence.collectives().empty()) return;
+    std::map<std::string, std::size_t> by_key;  // ranks with the same key are told together
     for (const OddConsumer& odd : links_.odd()) {
-      const std::string key = to_string(odd.record->key) + "@" + std::to_string(odd.call.rank);
-      if (told_.count(key) == 0) outcome.report(describe_odd(evidence, odd));
+      const std::string key = to_string(odd.record->key);
+      if (told_.count(key + "@" + std::to_string(odd.call.rank)) != 0) continue;
+      const auto [first, fresh] = by_key.emplace(key, outcome.violations.size());
+      if (fresh) {
+        outcome.report(describe_odd(evidence, odd));
+      } else {
+        outcome.violations[first->second].ranks.push_back(odd.call.rank);
+      }
     }
     outcome.compared["tensors with the output that they are"] += links_.compared();
     if (outcome.total_compared() == 0) {
