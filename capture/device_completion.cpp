@@ -4,14 +4,17 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstring>
 
 namespace ttrace {
 namespace {
 
-// Between two looks at an event. Waiting inside the driver instead could not be given up.
-constexpr std::chrono::microseconds kLook{50};
+// Between two looks at an event, longer while it does not come: it may stand behind seconds of
+// work. Waiting inside the driver instead could not be given up.
+constexpr std::chrono::microseconds kFirstLook{50};
+constexpr std::chrono::microseconds kLastLook{1000};
 
 }  // namespace
 
@@ -61,6 +64,7 @@ bool DeviceCompletion::stop(std::chrono::milliseconds patience) {
 }
 
 void DeviceCompletion::run() {
+  std::chrono::microseconds look = kFirstLook;
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [this] { return !waiting_.empty() || goal_ != Goal::run; });
@@ -68,7 +72,8 @@ void DeviceCompletion::run() {
     const LateBytes bytes = waiting_.front();
     lock.unlock();
     const bool ended = finish(bytes);
-    if (!ended) std::this_thread::sleep_for(kLook);
+    if (!ended) std::this_thread::sleep_for(look);
+    look = ended ? kFirstLook : std::min(2 * look, kLastLook);
     lock.lock();
     if (!ended) continue;
     waiting_.pop_front();

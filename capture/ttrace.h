@@ -164,17 +164,18 @@ typedef struct ttrace_tensor {
                    default stream of that device, cudaStreamPerThread: this thread's */
 } ttrace_tensor;
 
-/* Copies the tensor into the ring, blocking while it is full. Of a tensor on a device it only queues
- * the copy: behind the work that the stream has now, before what it gets later, so that the memory
- * may be overwritten or freed in the stream's order. While the ring is full it blocks until older
- * copies have ended, and with them the work before them in their streams. A stream that is being
- * captured into a CUDA graph: -ENOTCONN, and rank.json says so. Memory on the device that copies
- * pass through is as large as the ring (at most 256 MiB), or what there is of it; without any, the
- * stream itself waits for the copies to the host.
+/* Copies the tensor into the ring, blocking while it is full. Of a tensor on a device it only
+ * queues the copy: behind the work that the stream has now, before what it gets later, so that the
+ * memory may be overwritten or freed in the stream's order. While the ring is full it blocks until
+ * older copies have ended, and with them the work before them in their streams. A stream that is
+ * being captured into a CUDA graph: -ENOTCONN, and rank.json says so. Memory on the device that
+ * copies pass through is as large as the ring (at most 256 MiB), or what there is of it; without
+ * any, the stream itself waits for the copies to the host. Not to be called in a function that a
+ * stream runs (cudaLaunchHostFunc): a full ring would wait for it.
  *
- * Returns the record's sequence number within its segment (>= 0), or a negative errno. What --filter
- * leaves out is -ENOTCONN and has no number; integer inputs of the model (TTRACE_ROOT_INPUT) are
- * never left out. */
+ * Returns the record's sequence number within its segment (>= 0), or a negative errno. What
+ * --filter leaves out is -ENOTCONN and has no number; integer inputs of the model
+ * (TTRACE_ROOT_INPUT) are never left out. */
 int64_t ttrace_record(const ttrace_tensor* tensor);
 
 /* A collective call of this rank, or a send or receive. The buffers are ordinary records of phase
