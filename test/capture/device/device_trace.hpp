@@ -7,8 +7,6 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 
@@ -65,10 +63,7 @@ class DeviceTrace {
   [[nodiscard]] SegmentReader reader() const {
     return SegmentReader(path / "rank00000/it000000.h5");
   }
-  [[nodiscard]] nlohmann::json rank() const {
-    std::ifstream file(path / "rank00000/rank.json");
-    return nlohmann::json::parse(file);
-  }
+  [[nodiscard]] std::filesystem::path rank_file() const { return path / "rank00000/rank.json"; }
 
   std::filesystem::path path;
 };
