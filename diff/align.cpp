@@ -89,10 +89,6 @@ class Aligner {
  private:
   void visit_reference(const Key& key, LogicalTensor& tensor) {
     if (!matches(filter_, key)) return;
-    if (key.phase == Phase::comm) {
-      ++result_.skipped;
-      return;
-    }
     const auto partner = candidate_.tensors.find(key);
     const std::optional<Key> target = alias_target(key, reference_.groups.at(key));
     if (is_input(key) && target) {
@@ -122,10 +118,6 @@ class Aligner {
 
   void visit_candidate(const Key& key, LogicalTensor& tensor) {
     if (!matches(filter_, key) || reference_.tensors.count(key) != 0) return;
-    if (key.phase == Phase::comm) {
-      ++result_.skipped;
-      return;
-    }
     if ((is_input(key) && alias_target(key, candidate_.groups.at(key))) ||
         is_known_input(key, candidate_) || is_an_outputs(key, reference_)) {
       ++result_.edges;

@@ -50,6 +50,8 @@ void prepare(Prepared& prepared, const Trace& reference, const Trace& candidate,
     left.groups = renamed(std::move(left.groups), prepared.reference_names);
   }
   right.groups = renamed(group_shards(candidate, iteration, match.candidate), prepared.names);
+  std::set<Key> collectives = take_collectives(left.groups);
+  collectives.merge(take_collectives(right.groups));
   leave_out_handovers(left.groups, right.groups);
   leave_out_handovers(right.groups, left.groups);
   count_calls_over_stages(left.groups, right.groups);
@@ -68,6 +70,7 @@ void prepare(Prepared& prepared, const Trace& reference, const Trace& candidate,
 
   prepared.flow.emplace(left.groups);
   prepared.alignment = align(left, right, *prepared.flow, assembled.findings, filter);
+  for (const Key& key : collectives) prepared.alignment.skipped += matches(filter, key) ? 1 : 0;
   const bool data_differs = !match.findings.empty();
   drop_unmatched_microbatches(prepared.alignment.findings, data_differs);
   prepared.findings = std::move(match.findings);

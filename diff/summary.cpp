@@ -28,7 +28,7 @@ std::vector<LayoutLine> layout_lines(const Side& candidate) {
   std::map<std::pair<std::string, std::string>, LayoutLine> lines;
   for (const auto& [key, tensor] : candidate.tensors) {
     const auto decision = candidate.layouts.find(key);
-    if (decision == candidate.layouts.end() || key.phase == Phase::comm) continue;
+    if (decision == candidate.layouts.end()) continue;
     const std::string name =
         std::string(name_of(key.phase)) + "/" + starred(key.module) + "/" + key.slot;
     const std::string layout =

@@ -35,7 +35,6 @@ class LayoutInference {
     decide_parameters();
     follow_all({Phase::grad, Phase::step});
     decide_phase(Phase::forward);
-    decide_phase(Phase::comm);
     follow_all({Phase::recompute, Phase::backward});
     return {std::move(decisions_), report_.take()};
   }

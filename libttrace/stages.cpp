@@ -138,6 +138,16 @@ std::map<Place, CallsOfRanks> find_offsets(const ShardGroups& reference,
 
 }  // namespace
 
+std::set<Key> take_collectives(ShardGroups& groups) {
+  std::set<Key> taken;
+  for (auto at = groups.begin(); at != groups.end();) {
+    const bool buffer = at->first.phase == Phase::comm;
+    if (buffer) taken.insert(at->first);
+    at = buffer ? groups.erase(at) : std::next(at);
+  }
+  return taken;
+}
+
 void leave_out_handovers(const ShardGroups& reference, ShardGroups& candidate) {
   const Modules modules = parameters_by_rank(candidate);
   const auto parameters_of = [&modules](std::int32_t rank) {

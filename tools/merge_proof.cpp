@@ -96,7 +96,8 @@ MergedIteration merge_iteration(const Trace& trace, const Trace* like, std::int6
     const MicrobatchNumbers numbers = number_microbatches(trace, iteration);
     const std::vector<Finding> left_out = unnumbered(trace, iteration, numbers);
     merged.problems.insert(merged.problems.end(), left_out.begin(), left_out.end());
-    const ShardGroups groups = group_shards(trace, iteration, numbers);
+    ShardGroups groups = group_shards(trace, iteration, numbers);
+    take_collectives(groups);
     merged.decisions = declared_layouts(groups, rules);
     merged.tensors = place_all(groups, merged.decisions);
   } else {
@@ -107,10 +108,12 @@ MergedIteration merge_iteration(const Trace& trace, const Trace* like, std::int6
                         ", choose one that both have with --iteration");
     }
     MicrobatchMatch match = match_microbatches(*like, trace, iteration, iteration);
-    const ShardGroups theirs = group_shards(*like, iteration, match.reference);
+    ShardGroups theirs = group_shards(*like, iteration, match.reference);
+    take_collectives(theirs);
     LogicalTensors reference = reference_tensors(theirs);
     merged.names = find_numbers(*like, trace);
     ShardGroups groups = renamed(group_shards(trace, iteration, match.candidate), merged.names);
+    take_collectives(groups);
     leave_out_handovers(theirs, groups);
     count_calls_over_stages(theirs, groups);
     const StartParameters start(*like, trace, iteration, merged.names);
