@@ -198,6 +198,14 @@ class NcclHealthy(Runs):
                                                          f"{call['function']} {call['module']}")
                 self.assertIn(max(layout.get("tp", 1), layout.get("dp", 1)), sizes)
 
+    def test_nothing_is_wrong_without_a_reference(self):
+        for layout in LAYOUTS:
+            with self.subTest(layout):
+                done = run([TOOLS / "ttrace-check", self.traces / self.trace(layout), "--json", "-"])
+                checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+                for name in ("order", "groups", "conserve", "twice", "parts"):
+                    self.assertEqual(checks[name]["verdict"], "passed", checks[name])
+
     def test_ranks_tell_their_axes_and_groups(self):
         for rank in range(4):
             told = json.loads((self.traces / self.trace(LAYOUTS[0]) /

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each bug of a sample, in two layouts: differs, the module worked out beforehand comes first, and
-its cause is said where one is knowable.
+its cause is said where one is knowable. Where the table tells a check, ttrace-check finds the bug
+without the healthy run, too.
 
 usage: test_sample_bugs.py SAMPLE     a folder of samples/ with an expected.json
 """
+import fnmatch
 import json
 import os
 import sys
 import unittest
 
-from runs import BUILD, SOURCE, Runs, launcher
+from runs import BUILD, FAKE_CUDA, SOURCE, TOOLS, Runs, launcher, run
 
 sys.path.insert(0, str(SOURCE / "bench"))
 from detection_causes import says  # noqa: E402
@@ -54,8 +56,28 @@ class SampleBugs(Runs):
                              ("missing", case["first"]["module"]))
         else:
             self.assertIn(first, accepted)
+        if "check" in case:
+            self.check_alone(case)
         causes = [cause["what"] for cause in report["findings"][0]["causes"]]
         self.assertIn(says(causes, case["cause"]), ("right", "", "offered"), causes)
+
+    def check_alone(self, case):
+        """What ttrace-check says of the trace without a reference, where it can know."""
+        wanted = case["check"]
+        done = run([TOOLS / "ttrace-check", self.traces / case["name"], "--json", "-"],
+                   expected=1 if wanted else 0)
+        checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+        violated = [name for name, check in checks.items() if check["verdict"] == "violated"]
+        if wanted is None:
+            self.assertEqual(violated, [])
+            return
+        self.assertIn(wanted["name"], violated)
+        named = {violation["module"] for violation in checks[wanted["name"]]["violations"]}
+        for pattern in wanted["modules"]:
+            self.assertTrue(fnmatch.filter(named, pattern), (pattern, named))
+        self.assertEqual([module for module in named
+                          if not any(fnmatch.fnmatch(module, pattern)
+                                     for pattern in wanted["modules"])], [])
 
     def test_the_expected_module_comes_first(self):
         for case in EXPECTED["runs"]:
