@@ -12,41 +12,68 @@ observed, too; FinishedWork tells of those that wait by other means.
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable
+from typing import Any, Callable, Dict
 
 from .operators import OPERATORS, Operator
 
 
 def install(torch: Any, observer: Any) -> Any:
     """Raises where this torch lacks something. What it returns has to be kept."""
-    key = torch._C.DispatchKey.BackendSelect
-    after = torch._C._dispatch_keyset_full_after(key)
-    group_of = torch._C._distributed_c10d.ProcessGroup.unbox
-    work_of = torch._C._distributed_c10d.Work.unbox
+    process_group = torch._C._distributed_c10d.ProcessGroup
+    work = torch._C._distributed_c10d.Work
     library = torch.library.Library("c10d", "IMPL")
     for name, operator in OPERATORS.items():
         packet = getattr(torch.ops.c10d, name, None)
         if packet is not None:
-            kernel = _collective(packet.default._op_dk, operator, after, observer, group_of, work_of)
+            kernel = _collective(_Below(torch, packet.default), operator, observer,
+                                 process_group.unbox, work.unbox)
             library.impl(name, kernel, "BackendSelect", with_keyset=True)
     waits = torch.library.Library("_c10d_functional", "IMPL")
-    waits.impl("wait_tensor", _wait_tensor(torch.ops._c10d_functional.wait_tensor.default._op_dk,
-                                           after, observer), "BackendSelect", with_keyset=True)
+    below = _Below(torch, torch.ops._c10d_functional.wait_tensor.default)
+    waits.impl("wait_tensor", _wait_tensor(below, observer), "BackendSelect", with_keyset=True)
     _watch_work(torch, observer)
     return library, waits
 
 
-def _collective(call_on: Any, operator: Operator, after: Any, observer: Any, group_of: Any,
+class _Below:
+    """The kernels of an operator that come after ours."""
+
+    def __init__(self, torch: Any, overload: Any):
+        self._operator = overload
+        self._after = torch._C._dispatch_keyset_full_after(torch._C.DispatchKey.BackendSelect)
+        self._has = torch._C._dispatch_has_kernel_for_dispatch_key
+        self._any = torch._C.DispatchKey.CompositeExplicitAutograd
+        self._calls: Dict[Any, Callable[..., Any]] = {}
+
+    def key(self, keys: Any) -> Any:
+        return (keys & self._after).highestPriorityTypeId()
+
+    def call(self, key: Any) -> Callable[..., Any]:
+        found = self._calls.get(key)
+        if found is None:
+            found = self._calls[key] = self._find(key)
+        return found
+
+    def _find(self, key: Any) -> Callable[..., Any]:
+        for exact in (key, self._any):
+            if self._has(self._operator.name(), exact.name):  # _op_dk looks no further
+                return functools.partial(self._operator._op_dk, exact)
+        keys = type(self._after)(key)
+        return functools.partial(self._operator.redispatch, keys)  # which says what is missing
+
+
+def _collective(below: _Below, operator: Operator, observer: Any, group_of: Any,
                 work_of: Any) -> Callable[..., Any]:
     at = operator.group
 
     def collective(keys: Any, *args: Any) -> Any:
-        key = (keys & after).highestPriorityTypeId()
+        key = below.key(keys)
         call = observer.before(operator, args, group_of(args[at]), key)
+        call_on = below.call(key)
         if call is None:
-            return call_on(key, *args)
+            return call_on(*args)
         try:
-            result = call_on(key, *args)
+            result = call_on(*args)
         except Exception:
             observer.raised(call)
             raise
@@ -57,10 +84,10 @@ def _collective(call_on: Any, operator: Operator, after: Any, observer: Any, gro
     return collective
 
 
-def _wait_tensor(call_on: Any, after: Any, observer: Any) -> Callable[..., Any]:
+def _wait_tensor(below: _Below, observer: Any) -> Callable[..., Any]:
     def wait_tensor(keys: Any, tensor: Any) -> Any:
-        result = call_on((keys & after).highestPriorityTypeId(), tensor)
-        observer.sweep()
+        result = below.call(below.key(keys))(tensor)
+        observer.tensor_waited(tensor)
         return result
 
     return wait_tensor

@@ -116,8 +116,15 @@ class Observer:
         self._rows.done(call)
         self._rows.sweep()
 
-    def sweep(self) -> None:
-        self._agent.guarded("collective", self._rows.sweep)
+    def tensor_waited(self, tensor: Any) -> None:
+        """By a functional collective, whose Work Python never sees."""
+        if self._agent.steps.recording:
+            self._agent.guarded("collective", self._tensor_waited, tensor)
+
+    def _tensor_waited(self, tensor: Any) -> None:
+        call = self._rows.of_output(tensor)
+        if call is not None:
+            self._waited(call)
 
     def future_taken(self, call: Call, future: Any) -> None:
         """Whoever waits for a future of the collective goes on after it was recorded."""

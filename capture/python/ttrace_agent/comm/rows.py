@@ -36,10 +36,12 @@ class Row:
 class Call:
     """One call of an operator: one row, or several that were issued together."""
 
-    __slots__ = ("rows", "work", "done", "finished")
+    __slots__ = ("rows", "work", "done", "finished", "written")
 
     def __init__(self, rows: List[Row]):
         self.rows = rows
+        self.written = {tensor.data_ptr() for row in rows for tensor in row.exchange.outputs
+                        if not tensor.is_sparse}
         self.work: Any = None
         self.done = False
         self.finished: Optional[threading.Event] = None  # by a callback of its future
@@ -98,6 +100,12 @@ class Rows:
     def of_work(self, work: Any) -> Optional[Call]:
         call = self._by_work.get(id(work))
         return call if call is not None and call.work is work else None
+
+    def of_output(self, tensor: Any) -> Optional[Call]:
+        address = tensor.data_ptr() if self._by_work else 0
+        with self._lock:
+            return next((call for call in self._by_work.values()
+                         if address and address in call.written), None)
 
     def done(self, call: Call) -> None:
         """What came out is there, and the program could not change it yet."""
