@@ -15,13 +15,14 @@ def mine(rank, count, scale=1):
 
 
 class Collectives(CaptureTest):
-    def traced(self, mode, ranks=2, comm="full", launcher=None, options=()):
+    def traced(self, mode, ranks=2, comm="full", launcher=None, options=(),
+               program="collective_calls.py"):
         """The trace; what the program computes is what it computes without capture."""
-        name = f"{mode}{ranks}{comm}"
+        name = f"{program[:-3]}{mode}{ranks}{comm}"
         if (self.scratch / name).exists():
             return Trace(self.scratch / name)
         trace, self.done = self.capture(
-            name, "collective_calls.py", mode, f"{name}.pt", ranks=ranks, launcher=launcher,
+            name, program, mode, f"{name}.pt", ranks=ranks, launcher=launcher,
             options=["--iterations", "0-1", *options], TTRACE_COMM=comm)
         plain = self.run_command([*forked(ranks), PROGRAMS / "collective_calls.py", mode,
                                   f"plain.{name}"])
@@ -61,8 +62,8 @@ class Collectives(CaptureTest):
 
     # ---- by hand ----
 
-    def check_by_hand(self, ranks, launcher=None):
-        trace = self.traced("hand", ranks, launcher=launcher)
+    def check_by_hand(self, ranks, launcher=None, program="collective_calls.py"):
+        trace = self.traced("hand", ranks, launcher=launcher, program=program)
         self.assertGreater(self.assert_outcomes(trace, ranks), 20 * ranks)
         for rank in range(ranks):
             self.check_reductions(trace, rank, ranks)
@@ -299,6 +300,18 @@ class Collectives(CaptureTest):
             self.assertEqual([(row.function, row.flags & FAILED) for row in rows],
                              [("all_gather", FAILED), ("all_reduce", FAILED), ("all_reduce", 0)])
             self.assertEqual([row.output is None for row in rows], [True, True, False])
+
+    # ---- with an older torch ----
+
+    def test_calls_from_python_where_no_kernel_can_be_placed(self):
+        trace = self.check_by_hand(2, torchrun(2), "without_kernels.py")
+        self.assertIn(("not recorded", "collectives that C++ calls"), trace.events(0))
+        for mode in ("late", "ddp", "failing"):
+            trace = self.traced(mode, launcher=torchrun(2), program="without_kernels.py")
+            rows = [row.function for row in self.of(trace, 0)]
+            self.assertEqual("all_reduce" in rows, mode != "ddp", rows)
+            if mode != "failing":
+                self.assert_outcomes(trace, 2)
 
     def test_nothing_without_comm(self):
         trace = self.traced("ddp", comm="")

@@ -153,7 +153,7 @@ class Failing(nn.Module):
 
     def forward(self, x):
         for wrong in (lambda: all_gather_into_tensor(torch.empty(3), torch.ones(2)),
-                      lambda: all_reduce(torch.ones(2), ReduceOp.AVG)):
+                      lambda: all_reduce(torch.ones(2), ReduceOp.BAND)):
             try:
                 wrong()
             except Exception as error:

@@ -12,7 +12,7 @@ observed, too; FinishedWork tells of those that wait by other means.
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, Set
 
 from .operators import OPERATORS, Operator
 
@@ -21,17 +21,18 @@ def install(torch: Any, observer: Any) -> Any:
     """Raises where this torch lacks something. What it returns has to be kept."""
     process_group = torch._C._distributed_c10d.ProcessGroup
     work = torch._C._distributed_c10d.Work
+    on_host = {torch._C.DispatchKey.CPU, torch._C.DispatchKey.SparseCPU}
     library = torch.library.Library("c10d", "IMPL")
     for name, operator in OPERATORS.items():
         packet = getattr(torch.ops.c10d, name, None)
         if packet is not None:
-            kernel = _collective(_Below(torch, packet.default), operator, observer,
+            kernel = _collective(_Below(torch, packet.default), operator, observer, on_host,
                                  process_group.unbox, work.unbox)
             library.impl(name, kernel, "BackendSelect", with_keyset=True)
     waits = torch.library.Library("_c10d_functional", "IMPL")
     below = _Below(torch, torch.ops._c10d_functional.wait_tensor.default)
     waits.impl("wait_tensor", _wait_tensor(below, observer), "BackendSelect", with_keyset=True)
-    _watch_work(torch, observer)
+    watch_work(torch, observer)
     return library, waits
 
 
@@ -62,14 +63,19 @@ class _Below:
         return functools.partial(self._operator.redispatch, keys)  # which says what is missing
 
 
-def _collective(below: _Below, operator: Operator, observer: Any, group_of: Any,
-                work_of: Any) -> Callable[..., Any]:
-    at = operator.group
+def _collective(below: _Below, operator: Operator, observer: Any, on_host: Set[Any],
+                group_of: Any, work_of: Any) -> Callable[..., Any]:
+    """Those of tensors on a device are for what sees the device's library."""
+    at, flag, exchanges = operator
 
     def collective(keys: Any, *args: Any) -> Any:
         key = below.key(keys)
-        call = observer.before(operator, args, group_of(args[at]), key)
         call_on = below.call(key)
+        if key not in on_host:
+            return call_on(*args)
+        asynchronous = None if flag < 0 else len(args) <= flag or args[flag]  # true by default
+        call = observer.before(lambda member, size: exchanges(args, member, size), asynchronous,
+                               group_of(args[at]))
         if call is None:
             return call_on(*args)
         try:
@@ -93,7 +99,7 @@ def _wait_tensor(below: _Below, observer: Any) -> Callable[..., Any]:
     return wait_tensor
 
 
-def _watch_work(torch: Any, observer: Any) -> None:
+def watch_work(torch: Any, observer: Any) -> None:
     """Names and first arguments as they are: C++ asks whether a subclass overrides a method, and
     knows by them that it is called from the override itself."""
     kind = torch._C._distributed_c10d.Work

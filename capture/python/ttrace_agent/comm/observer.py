@@ -9,13 +9,13 @@ from __future__ import annotations
 import inspect
 import sys
 import threading
-from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 from .. import abi
 from . import intercept
 from .buffers import Buffers
 from .groups import Groups
-from .operators import Exchange, Operator
+from .operators import Exchange
 from .rows import Call, Row, Rows
 from .scopes import Scopes
 
@@ -34,7 +34,6 @@ class Observer:
         self._rows = Rows(agent, torch, Buffers(agent, kind))
         self._groups = Groups(torch, agent.library)
         self.scopes = Scopes(torch, agent.library, agent.hooks.stack)
-        self._keys = {torch._C.DispatchKey.CPU, torch._C.DispatchKey.SparseCPU}
         self._graph_task = torch._C._current_graph_task_id
         self._queue = torch.autograd.Variable._execution_engine.queue_callback
         self._task = -1
@@ -45,6 +44,7 @@ class Observer:
         self._together = _codes(distributed, ("batch_isend_irecv",))
         self._blocking = _codes(distributed, ("send", "recv"))
         self.of_work = self._rows.of_work
+        self.kept: Any = None  # what the interception would lose otherwise
 
     # ---- iterations ----
 
@@ -57,35 +57,35 @@ class Observer:
 
     # ---- a collective ----
 
-    def before(self, operator: Operator, arguments: Sequence[Any], process_group: Any,
-               key: Any) -> Optional[Call]:
-        """None when there is nothing to say later."""
+    def before(self, exchanges: Callable[[int, int], List[Exchange]],
+               asynchronous: Optional[bool], process_group: Any) -> Optional[Call]:
+        """None when there is nothing to say later. `exchanges`: of (member, size)."""
         try:
-            group = self._groups.find(process_group)
-            if key not in self._keys:
-                return None  # of a device: what sees its library records it
-            exchanges = operator.exchanges(arguments, group.member, group.size)
-            sequences = [group.next_call() for _ in exchanges]
-            if not self._agent.steps.recording or self._agent.paused:
-                return None
-            self._rows.sweep()
-            self._groups.tell(group)
-            at = operator.asynchronous
-            callers = _callers()
-            flags = self._flags(len(arguments) <= at or arguments[at] if at >= 0 else None,
-                                len(exchanges) > 1, callers)
-            call = Call([Row(exchange, group, sequence, flags | _in_place(exchange))
-                         for exchange, sequence in zip(exchanges, sequences)])
-            self._touch(call)
-            if callers & self._objects or not self._has_buffers:
-                call.drop_buffers()
-            module, microbatch = self.scopes.current()
-            self._rows.add(call, module, microbatch)
-            self._watch_backward()
-            return call
+            return self._before(exchanges, asynchronous, process_group)
         except Exception as error:
             self._agent.failed("collective", error)
             return None
+
+    def _before(self, exchanges: Callable[[int, int], List[Exchange]],
+                asynchronous: Optional[bool], process_group: Any) -> Optional[Call]:
+        group = self._groups.find(process_group)
+        found = exchanges(group.member, group.size)
+        sequences = [group.next_call() for _ in found]
+        if not self._agent.steps.recording or self._agent.paused:
+            return None
+        self._rows.sweep()
+        self._groups.tell(group)
+        callers = _callers()
+        flags = self._flags(asynchronous, len(found) > 1, callers)
+        call = Call([Row(exchange, group, sequence, flags | _in_place(exchange))
+                     for exchange, sequence in zip(found, sequences)])
+        self._touch(call)
+        if callers & self._objects or not self._has_buffers:
+            call.drop_buffers()
+        module, microbatch = self.scopes.current()
+        self._rows.add(call, module, microbatch)
+        self._watch_backward()
+        return call
 
     def _flags(self, asynchronous: Optional[bool], together: bool, callers: Set[Any]) -> int:
         if asynchronous is None:
@@ -180,7 +180,7 @@ def _codes(module: Any, names: Sequence[str]) -> Set[Any]:
 
 
 def _callers() -> Set[Any]:
-    frame = sys._getframe(2)
+    frame = sys._getframe(4)  # past what is ours
     codes = set()
     for _ in range(_CALLERS):
         if frame is None:

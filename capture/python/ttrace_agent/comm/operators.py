@@ -38,6 +38,15 @@ def reduction(op: Any) -> str:
     return _REDUCTIONS[kind] if kind < len(_REDUCTIONS) else str(kind)
 
 
+def reduction_name(op: Any) -> str:
+    """Of one that is not, which says what it is by comparing equal; "sum" is every default."""
+    kinds = getattr(getattr(type(op), "RedOpType", type(op)), "__members__", {})
+    for kind in kinds.values():
+        if op == kind and int(kind) < len(_REDUCTIONS):
+            return _REDUCTIONS[int(kind)]
+    return _REDUCTIONS[0]
+
+
 def total(tensors: Sequence[Any]) -> int:
     return sum(tensor.numel() for tensor in tensors)
 
@@ -106,7 +115,15 @@ def all_to_all_single(output: Any, sent: Any, output_splits: Sequence[int],
                       _rows(output_splits, output))
 
 
-def _all_gather_coalesced(a: Sequence[Any], member: int, size: int) -> List[Exchange]:
+def send(tensor: Any, peer: int) -> Exchange:
+    return Exchange("send", [tensor], [], tensor.numel(), peer=peer)
+
+
+def receive(tensor: Any, peer: int) -> Exchange:
+    return Exchange("recv", [], [tensor], tensor.numel(), peer=peer)
+
+
+def all_gather_coalesced(a: Sequence[Any], member: int, size: int) -> List[Exchange]:
     return [all_gather([outputs[i] for outputs in a[0]], sent) for i, sent in enumerate(a[1])]
 
 
@@ -118,7 +135,7 @@ OPERATORS: Dict[str, Operator] = {
     "reduce_": Operator(1, 5, lambda a, m, n: [reduce(t, reduction(a[2]), a[3], m) for t in a[0]]),
     "allgather_": Operator(
         2, 3, lambda a, m, n: [all_gather(got, sent) for got, sent in zip(a[0], a[1])]),
-    "allgather_coalesced_": Operator(2, 3, _all_gather_coalesced),
+    "allgather_coalesced_": Operator(2, 3, all_gather_coalesced),
     "_allgather_base_": Operator(2, 3, lambda a, m, n: [all_gather([a[0]], a[1])]),
     "allgather_into_tensor_coalesced_": Operator(
         2, 3, lambda a, m, n: [all_gather([got], sent) for got, sent in zip(a[0], a[1])]),
@@ -135,12 +152,9 @@ OPERATORS: Dict[str, Operator] = {
     "alltoall_": Operator(2, 3, lambda a, m, n: [all_to_all(a[0], a[1], n)]),
     "alltoall_base_": Operator(
         2, 5, lambda a, m, n: [all_to_all_single(a[0], a[1], a[3], a[4], n)]),
-    "send": Operator(1, -1, lambda a, m, n: [
-        Exchange("send", [t], [], t.numel(), peer=a[2]) for t in a[0]]),
-    "recv_": Operator(1, -1, lambda a, m, n: [
-        Exchange("recv", [], [t], t.numel(), peer=a[2]) for t in a[0]]),
-    "recv_any_source_": Operator(1, -1, lambda a, m, n: [
-        Exchange("recv", [], [t], t.numel()) for t in a[0]]),
+    "send": Operator(1, -1, lambda a, m, n: [send(t, a[2]) for t in a[0]]),
+    "recv_": Operator(1, -1, lambda a, m, n: [receive(t, a[2]) for t in a[0]]),
+    "recv_any_source_": Operator(1, -1, lambda a, m, n: [receive(t, -1) for t in a[0]]),
     "barrier": Operator(1, 3, lambda a, m, n: [Exchange("barrier", [], [], 0)]),
     "monitored_barrier_": Operator(1, -1, lambda a, m, n: [Exchange("barrier", [], [], 0)]),
 }
