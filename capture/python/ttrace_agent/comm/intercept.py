@@ -66,7 +66,7 @@ class _Below:
 def _collective(below: _Below, operator: Operator, observer: Any, on_host: Set[Any],
                 group_of: Any, work_of: Any) -> Callable[..., Any]:
     """Those of tensors on a device are for what sees the device's library."""
-    at, flag, exchanges = operator
+    at, flag, exchanges, several = operator
 
     def collective(keys: Any, *args: Any) -> Any:
         key = below.key(keys)
@@ -74,7 +74,8 @@ def _collective(below: _Below, operator: Operator, observer: Any, on_host: Set[A
         if key not in on_host:
             return call_on(*args)
         asynchronous = None if flag < 0 else len(args) <= flag or args[flag]  # true by default
-        call = observer.before(lambda member, size: exchanges(args, member, size), asynchronous,
+        call = observer.before(lambda member, size: exchanges(args, member, size),
+                               1 if several < 0 else len(args[several]), asynchronous,
                                group_of(args[at]))
         if call is None:
             return call_on(*args)

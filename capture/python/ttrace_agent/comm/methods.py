@@ -57,6 +57,11 @@ METHODS: Dict[str, Describe] = {
     "barrier": lambda a, o, m, n: [Exchange("barrier", [], [], 0)],
 }
 
+# Which argument lists one thing for each exchange; of the others there is one.
+_SEVERAL = {"allreduce_coalesced": 0, "allgather_coalesced": 1,
+            "allgather_into_tensor_coalesced": 0, "reduce_scatter_tensor_coalesced": 0,
+            "all_gather_single_coalesced": 0, "reduce_scatter_single_coalesced": 0}
+
 # Names of the same by other versions.
 METHODS.update({
     "allreduce_coalesced": METHODS["allreduce"],
@@ -78,13 +83,14 @@ def install(torch: Any, observer: Any) -> None:
 
 
 def _observed(name: str, original: Any, describe: Describe, observer: Any) -> Any:
+    several = _SEVERAL.get(name)
     pairs = name in ("send", "recv", "recv_anysource")
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         options = args[-1] if args else None
         asynchronous = None if pairs else bool(getattr(options, "asyncOp", True))
-        call = observer.before(
-            lambda member, size: describe(args, options, member, size), asynchronous, self)
+        call = observer.before(lambda member, size: describe(args, options, member, size),
+                               len(args[several]) if several is not None else 1, asynchronous, self)
         if call is None:
             return original(self, *args, **kwargs)
         try:

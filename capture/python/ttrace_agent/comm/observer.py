@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 from .. import abi
 from . import intercept
 from .buffers import Buffers
-from .groups import Groups
+from .groups import Group, Groups
 from .operators import Exchange
 from .rows import Call, Row, Rows
 from .scopes import Scopes
@@ -57,22 +57,21 @@ class Observer:
 
     # ---- a collective ----
 
-    def before(self, exchanges: Callable[[int, int], List[Exchange]],
+    def before(self, exchanges: Callable[[int, int], List[Exchange]], count: int,
                asynchronous: Optional[bool], process_group: Any) -> Optional[Call]:
-        """None when there is nothing to say later. `exchanges`: of (member, size)."""
+        """None when there is nothing to say later. `exchanges`: of (member, size), `count` many."""
         try:
-            return self._before(exchanges, asynchronous, process_group)
+            group = self._groups.find(process_group)
+            sequences = [group.next_call() for _ in range(count)]
+            if not self._agent.steps.recording or self._agent.paused:
+                return None
+            return self._before(exchanges(group.member, group.size), asynchronous, group, sequences)
         except Exception as error:
             self._agent.failed("collective", error)
             return None
 
-    def _before(self, exchanges: Callable[[int, int], List[Exchange]],
-                asynchronous: Optional[bool], process_group: Any) -> Optional[Call]:
-        group = self._groups.find(process_group)
-        found = exchanges(group.member, group.size)
-        sequences = [group.next_call() for _ in found]
-        if not self._agent.steps.recording or self._agent.paused:
-            return None
+    def _before(self, found: List[Exchange], asynchronous: Optional[bool], group: Group,
+                sequences: List[int]) -> Call:
         self._rows.sweep()
         self._groups.tell(group)
         callers = _callers()

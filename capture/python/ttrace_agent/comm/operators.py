@@ -30,6 +30,7 @@ class Operator(NamedTuple):
     group: int  # which argument is the process group
     asynchronous: int  # and which says so, -1: none
     exchanges: Callable[[Sequence[Any], int, int], List[Exchange]]  # (arguments, member, size)
+    several: int = -1  # which argument lists one thing for each exchange; -1: there is one
 
 
 def reduction(op: Any) -> str:
@@ -130,21 +131,21 @@ def all_gather_coalesced(a: Sequence[Any], member: int, size: int) -> List[Excha
 OPERATORS: Dict[str, Operator] = {
     "allreduce_": Operator(1, 4, lambda a, m, n: [all_reduce(t, reduction(a[2])) for t in a[0]]),
     "allreduce_coalesced_": Operator(
-        1, 3, lambda a, m, n: [all_reduce(t, reduction(a[2])) for t in a[0]]),
+        1, 3, lambda a, m, n: [all_reduce(t, reduction(a[2])) for t in a[0]], 0),
     "broadcast_": Operator(1, 4, lambda a, m, n: [broadcast(t, a[2], m) for t in a[0]]),
     "reduce_": Operator(1, 5, lambda a, m, n: [reduce(t, reduction(a[2]), a[3], m) for t in a[0]]),
     "allgather_": Operator(
         2, 3, lambda a, m, n: [all_gather(got, sent) for got, sent in zip(a[0], a[1])]),
-    "allgather_coalesced_": Operator(2, 3, all_gather_coalesced),
+    "allgather_coalesced_": Operator(2, 3, all_gather_coalesced, 1),
     "_allgather_base_": Operator(2, 3, lambda a, m, n: [all_gather([a[0]], a[1])]),
     "allgather_into_tensor_coalesced_": Operator(
-        2, 3, lambda a, m, n: [all_gather([got], sent) for got, sent in zip(a[0], a[1])]),
+        2, 3, lambda a, m, n: [all_gather([got], sent) for got, sent in zip(a[0], a[1])], 0),
     "reduce_scatter_": Operator(2, 4, lambda a, m, n: [
         reduce_scatter(got, sent, reduction(a[3])) for got, sent in zip(a[0], a[1])]),
     "_reduce_scatter_base_": Operator(
         2, 4, lambda a, m, n: [reduce_scatter(a[0], [a[1]], reduction(a[3]))]),
     "reduce_scatter_tensor_coalesced_": Operator(2, 4, lambda a, m, n: [
-        reduce_scatter(got, [sent], reduction(a[3])) for got, sent in zip(a[0], a[1])]),
+        reduce_scatter(got, [sent], reduction(a[3])) for got, sent in zip(a[0], a[1])], 0),
     "gather_": Operator(2, 4, lambda a, m, n: [
         gather(a[0][i] if a[0] else [], sent, a[3], m) for i, sent in enumerate(a[1])]),
     "scatter_": Operator(2, 4, lambda a, m, n: [
