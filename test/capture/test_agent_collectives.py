@@ -226,6 +226,25 @@ class Collectives(CaptureTest):
     def test_buckets_of_ddp_with_a_static_graph(self):
         self.check_ddp("static", 2)
 
+    def test_buffers_of_ddp_before_the_module_changes_them(self):
+        trace = self.traced("buffers")
+        self.assert_outcomes(trace, 2)
+        for iteration in range(2):
+            # Running means, variances and the number of batches, which the forward pass adds to.
+            counted = [row for row in self.of(trace, 1, iteration)
+                       if row.function == "broadcast" and row.dtype == 9 and row.count == 1]
+            self.assertEqual([row.output.item() for row in counted], [iteration])
+
+    def test_compiled_code(self):
+        trace = self.traced("compiled")
+        self.assertEqual(self.assert_outcomes(trace, 2), 2 * 2 * 2)
+        rows = self.of(trace, 1)
+        self.assertEqual([row.reduction for row in rows], ["sum", "max"])
+        weight = numpy.arange(1, 10, dtype=numpy.float32).reshape(3, 3) / 8
+        x = numpy.arange(1, 7, dtype=numpy.float32).reshape(2, 3)
+        numpy.testing.assert_array_equal(rows[0].output, (x + 2 * x) @ weight.T)
+        numpy.testing.assert_array_equal(rows[1].output, 2 * x)
+
     def check_fsdp(self, ranks):
         trace = self.traced("fsdp", ranks)
         self.assert_outcomes(trace, ranks)

@@ -46,7 +46,7 @@ class ModuleHooks:
         is_compiling = self._torch.compiler.is_compiling
         enter, leave = self._enter, self._leave
         if agent.collectives is not None:
-            enter, leave = map(agent.collectives.scopes.around, (enter, leave))
+            enter, leave = map(agent.collectives.around, (enter, leave))
             self._depth = 3
 
         def pre_hook(module: Any, args: Any) -> Any:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two iterations whose collectives have values that follow from the rank alone: MODE FILE.
 
-hand: torch.distributed's functions, imported by name. functional, tp: functional collectives and
-DTensor. ddp, fsdp: what the wrappers do by themselves. pipeline: sends and receives. late: works
-that are waited for in other ways than by wait(), or not at all. failing: a call that is refused.
+hand: torch.distributed's functions, imported by name. functional, compiled, tp: functional
+collectives and DTensor. ddp, static, buffers, fsdp: what the wrappers do by themselves. pipeline:
+sends and receives. late: works that are waited for in other ways than by wait(), or not at all.
+failing: calls that are refused.
 Rank r of N saves its losses as FILE.r.
 """
 import os
@@ -119,6 +120,18 @@ class Functional(nn.Module):
         return through + (total + 0).sum() + (whole + 0).sum() + (part + 0).sum()
 
 
+class Compiled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = Linear(3, 3)
+
+    def forward(self, x):
+        y = self.first(x)
+        total = y.detach().clone()
+        all_reduce(total)
+        return y + total + functional.all_reduce(x, "max", dist.group.WORLD)
+
+
 class Late(nn.Module):
     def __init__(self):
         super().__init__()
@@ -186,6 +199,12 @@ def make():
              "pipeline": Stages}
     if MODE in kinds:
         return kinds[MODE]()
+    if MODE == "buffers":
+        return nn.parallel.DistributedDataParallel(
+            nn.Sequential(Linear(3, 3), nn.BatchNorm1d(3, affine=False)))
+    if MODE == "compiled":
+        torch._dynamo.config.cache_size_limit = 2  # it is compiled once, or this fails
+        return torch.compile(Compiled(), backend="aot_eager", fullgraph=True)
     model = nn.Sequential(Linear(4, 4), Linear(4, 4))
     if MODE in ("ddp", "static"):
         return nn.parallel.DistributedDataParallel(

@@ -154,7 +154,19 @@ class Observer:
         if known is not None and known[1].finished is not None:
             known[1].finished.wait(_PATIENCE_SECONDS)
 
-    # ---- the backward pass ----
+    # ---- modules, and the backward pass ----
+
+    def around(self, hook: Callable[..., Any]) -> Callable[..., Any]:
+        """`hook`, which changes the stack of calls. What came out before it is still as it was:
+        DDP has waited for its buffers, and the module is about to change them."""
+        def hooked(*args: Any) -> Any:
+            try:
+                return hook(*args)
+            finally:
+                self._rows.sweep()
+                self.scopes.update()
+
+        return hooked
 
     def gradient_arrived(self, module: str, microbatch: int) -> None:
         self._watch_backward()

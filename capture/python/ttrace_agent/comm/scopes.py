@@ -9,7 +9,7 @@ arrives, is its backward. The library is told, too, for those that see calls fro
 from __future__ import annotations
 
 import threading
-from typing import Any, Callable, Tuple
+from typing import Any, Tuple
 
 from ..calls import Stack
 
@@ -49,16 +49,6 @@ class Scopes:
 
     def begin_iteration(self) -> None:
         self._microbatch = -1  # as the library has it then
-
-    def around(self, hook: Callable[..., Any]) -> Callable[..., Any]:
-        """`hook`, which changes the stack of calls."""
-        def hooked(*args: Any) -> Any:
-            try:
-                return hook(*args)
-            finally:
-                self.update()
-
-        return hooked
 
     def update(self) -> None:
         module, microbatch = self.current()
