@@ -11,7 +11,7 @@ import os
 import sys
 import unittest
 
-from runs import BUILD, FAKE_CUDA, SOURCE, TOOLS, Runs, launcher, run
+from runs import BUILD, SOURCE, TOOLS, Runs, launcher, run
 
 sys.path.insert(0, str(SOURCE / "bench"))
 from detection_causes import says  # noqa: E402

@@ -49,6 +49,7 @@ class Observer:
     # ---- iterations ----
 
     def begin_iteration(self) -> None:
+        self._futures.clear()
         self._rows.begin_iteration()
         self.scopes.begin_iteration()
 
