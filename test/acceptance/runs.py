@@ -20,6 +20,10 @@ import limited  # noqa: E402
 
 BUILD = pathlib.Path(os.environ["TTRACE_BUILD"])
 TOOLS = BUILD / "tools"
+# For programs on the tests' NCCL and CUDA: streams do nothing before somebody waits for them, and
+# capture copies from that CUDA.
+FAKE_CUDA = {"FAKE_CUDA_LAZY": "1",
+             "TTRACE_DEVICE_OPS": str(BUILD / "test/fake_nccl/libfake_device_ops.so")}
 LIMIT_SECONDS = 240
 
 

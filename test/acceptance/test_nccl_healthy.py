@@ -11,7 +11,7 @@ import unittest
 import h5py
 import numpy
 
-from runs import BUILD, TOOLS, Runs, run, training_lines
+from runs import BUILD, FAKE_CUDA, TOOLS, Runs, run, training_lines
 
 TRAINER = BUILD / "samples/nccl/trainer"
 WITHOUT_NCCL = BUILD / "samples/cpp/trainer"
@@ -220,5 +220,5 @@ class NcclHealthy(Runs):
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("FAKE_CUDA_LAZY", "1")
+    os.environ.update(FAKE_CUDA)
     unittest.main()

@@ -11,7 +11,7 @@ import os
 import sys
 import unittest
 
-from runs import BUILD, SOURCE, TOOLS, Runs, launcher, run
+from runs import BUILD, FAKE_CUDA, SOURCE, TOOLS, Runs, launcher, run
 
 sys.path.insert(0, str(SOURCE / "bench"))
 from detection_causes import says  # noqa: E402
@@ -86,6 +86,5 @@ class SampleBugs(Runs):
 
 
 if __name__ == "__main__":
-    # Streams of the tests' CUDA do nothing before somebody waits for them.
-    os.environ.setdefault("FAKE_CUDA_LAZY", "1")
+    os.environ.update(FAKE_CUDA)
     unittest.main(argv=sys.argv[:1])
