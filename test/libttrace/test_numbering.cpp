@@ -164,6 +164,26 @@ TEST_CASE("what stages hand to each other is left out, another kind from equal r
   CHECK(held.at(key_of(input)).size() == (stages ? 1 : 2));
 }
 
+TEST_CASE("buffers of collectives are no shards of a tensor") {
+  const std::string output = "it0/mb0/forward/fc/output.0";
+  const std::string sent = "it0/mb0/comm/fc/reduce_scatter.input";
+  const std::string summed = "it0/comm/fc.weight/all_reduce.output";
+  TraceBuilder builder{"buffers"};
+  builder.mesh({{"tp", 2}});
+  for (std::int32_t rank = 0; rank < 2; ++rank) {
+    const auto seed = static_cast<unsigned>(rank);
+    builder.add(rank, field(sent), random_tensor({16}, seed));
+    builder.add(rank, field(output), random_tensor({4, 8}, seed));
+    builder.add(rank, field(summed), random_tensor({8}, seed));
+  }
+  const Trace trace(builder.write());
+  ShardGroups held = group_shards(trace, 0, {{{0, 0}, 0}, {{1, 0}, 0}});
+  CHECK(take_collectives(held) == std::set<Key>{key_of(sent), key_of(summed)});
+  REQUIRE(held.size() == 1);
+  CHECK(held.at(key_of(output)).size() == 2);
+  CHECK(take_collectives(held).empty());
+}
+
 TEST_CASE("the model's output is that of the stage with the reference's last module") {
   const bool stages = GENERATE(true, false);
   const std::string output = "it0/mb0/forward/@root/output.0";
