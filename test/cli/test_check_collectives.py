@@ -266,6 +266,12 @@ class Skipped(CollectiveTest):
         result = self.run_check(self.made([(m, 5) for m in range(4)]), PASSED, "skipped")
         self.assertEqual({found["certainty"] for found in result["violations"]}, {"possible"})
 
+    def test_frozen_layers_at_the_beginning_may_differ(self):
+        odd = [(m, layer) for m in range(4) for layer in (0, 1)]
+        result = self.run_check(self.made(odd, layers=8), PASSED, "skipped")
+        self.assertEqual({(v["module"], v["certainty"]) for v in result["violations"]},
+                         {("layers.0.fc2", "possible"), ("layers.1.fc2", "possible")})
+
     def test_gradients_are_reduced_in_the_last_micro_batch(self):
         self.silent(self.made(last_only=True), PASSED, "skipped")
 

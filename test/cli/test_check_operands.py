@@ -119,6 +119,17 @@ class Fresh(CollectiveTest):
         self.silent(self.made(), PASSED, "fresh")
         self.silent(self.made(same_data=True), TROUBLE, "fresh")
 
+    def test_a_mask_that_goes_with_each_tensor(self):
+        """What is the same in all layers is meant to be, though what goes beside it changes."""
+        made = self.made()
+        mask = np.tril(np.ones((8, 4), F32))
+        for i in range(2):
+            for m in range(2):
+                for layer in range(self.LAYERS):
+                    made.call("all_reduce", "tp", [0, 1], [mask] * 2, [2 * mask] * 2, iteration=i,
+                              microbatch=m, module=f"layers.{layer}.fc2", reduction="sum")
+        self.silent(made, PASSED, "fresh")
+
     def test_parameters_that_are_gathered_again(self):
         """As FSDP does: the same shards in each micro-batch, activations that change beside them."""
         made = self.made()

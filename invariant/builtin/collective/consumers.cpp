@@ -46,7 +46,6 @@ void ConsumerLinks::add(std::int32_t /*rank*/, const SegmentReader& segment,
 void ConsumerLinks::look_at(const Link& link, const PlacedCall& placed, const Record& record) {
   Votes& votes = votes_[link];
   const std::vector<std::uint64_t> numbers = numbers_in(record.key.module);
-  votes.layers.insert(numbers);
   if (placed.call.output()->hash == record.hash) {
     ++votes.equal;
     votes.agreeing.insert(numbers);
@@ -64,9 +63,8 @@ std::vector<OddConsumer> ConsumerLinks::odd() const {
     if (votes.equal < kEqual || votes.different * 3 > votes.equal) continue;
     for (const auto& [call, record] : votes.odd) {
       const std::vector<std::uint64_t> numbers = numbers_in(record->key.module);
-      const bool end = numbers == *votes.layers.begin() || numbers == *votes.layers.rbegin();
-      odd.push_back(
-          {call, record, votes.equal, votes.different, end && votes.agreeing.count(numbers) == 0});
+      const bool end = numbers < *votes.agreeing.begin() || *votes.agreeing.rbegin() < numbers;
+      odd.push_back({call, record, votes.equal, votes.different, end});
     }
   }
   return odd;

@@ -17,7 +17,7 @@ struct OddConsumer {
   Call call;
   const Record* record = nullptr;
   std::uint64_t equal = 0, different = 0;  // of all places of this kind
-  bool at_the_end = false;  // the first or the last of the layers, where no other agrees either
+  bool at_the_end = false;                 // before all layers that agree, or after them
 };
 
 class ConsumerLinks {
@@ -41,7 +41,7 @@ class ConsumerLinks {
     std::uint64_t equal = 0, different = 0;
     std::vector<std::pair<Call, const Record*>> odd;  // the first of them, one a module and rank
     std::set<std::pair<std::int32_t, std::string>> told;
-    std::set<std::vector<std::uint64_t>> layers, agreeing;  // their numbers
+    std::set<std::vector<std::uint64_t>> agreeing;  // numbers of layers
   };
   void look_at(const Link& link, const PlacedCall& placed, const Record& record);
 

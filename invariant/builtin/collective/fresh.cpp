@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What goes into a collective is new each time: an input that is bit for bit that of the
-// micro-batch or the iteration before, where those of its neighbours have changed, is a buffer
+// micro-batch or the iteration before, where those of other layers have changed, is a buffer
 // that nobody filled; so is one that is what a module returned then, where it has returned
 // something else since. Gathered parameters stay the same from one micro-batch to the next, and
 // where nothing is trained from one iteration to the next; so gathers and copies are compared among
@@ -27,20 +27,16 @@ bool moves_results(const Collective& row) { return reduces(row) || row.function 
 // Places that go from the one time to the other together, and are of one kind.
 struct Kind {
   Seen before;
-  std::string function, group, pattern;
+  std::string function, group, pattern;  // of the modules
+  std::uint32_t number = 0;              // of the call
   std::int64_t iteration = -1;
   std::int32_t microbatch = -1;
-  friend bool operator<(const Kind& left, const Kind& right) {
-    return left.order() < right.order();
-  }
-
- private:
-  [[nodiscard]] std::tuple<std::int64_t, std::int32_t, std::int64_t, std::int32_t,
-                           const std::string&, const std::string&, const std::string&>
-  order() const {
-    return {before.iteration, before.microbatch, iteration, microbatch, function, group, pattern};
+  [[nodiscard]] auto order() const {
+    return std::tie(before.iteration, before.microbatch, iteration, microbatch, function, group,
+                    pattern, number);
   }
 };
+bool operator<(const Kind& left, const Kind& right) { return left.order() < right.order(); }
 
 struct Changes {
   std::vector<const PlacedCall*> same;
@@ -128,8 +124,9 @@ class Fresh final : public Check {
       }
       const Seen then = std::exchange(before->second, now);
       if (!moves_results(row) && then.iteration != iteration) continue;
-      Kind kind{then, row.function, row.group, "", iteration, row.microbatch};
-      if (!moves_results(row)) kind.pattern = pattern_of(row.module);
+      const Kind kind{
+          then,      row.function,  row.group, pattern_of(row.module), placed.place.number,
+          iteration, row.microbatch};
       Changes& changes = kinds[kind];
       if (then.hash != now.hash) {
         ++changes.changed;

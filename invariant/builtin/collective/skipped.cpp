@@ -3,7 +3,8 @@
 // in each micro-batch. One that lacks what nearly all others have has lost it, or uses another
 // group. Only axes along which modules compute parts count: gradients and parameters of data
 // parallel ranks move in buckets and ahead of time, in whatever module is at work then. The first
-// and the last of the layers often differ for good reasons, so they are shown and no violation.
+// and the last layers often differ for good reasons (frozen ones), so they are shown and no
+// violation.
 #include <algorithm>
 #include <array>
 
@@ -166,19 +167,18 @@ class Skipped final : public Check {
       if (pattern != use.module) families[{pattern, class_of(evidence, use)}].push_back(&use);
     }
     for (auto& [family, members] : families) {
-      std::set<std::vector<std::uint64_t>> layers, agreeing;
+      std::set<std::vector<std::uint64_t>> agreeing;
       const Majority majority = majority_of(members);
       if (majority.kinds == nullptr || majority.kinds->empty()) continue;
       for (const Use* use : members) {
-        layers.insert(numbers_in(use->module));
-        if (use->kinds == *majority.kinds) agreeing.insert(numbers_in(use->module));
+        if (use->has(*majority.kinds)) agreeing.insert(numbers_in(use->module));
       }
       if (!majority.clear(3) || agreeing.size() < 3) continue;
       outcome.compared["modules in each layer"] += members.size();
       for (const Use* use : members) {
         if (use->has(*majority.kinds)) continue;
         const std::vector<std::uint64_t> numbers = numbers_in(use->module);
-        const bool end = numbers == *layers.begin() || numbers == *layers.rbegin();
+        const bool end = numbers < *agreeing.begin() || *agreeing.rbegin() < numbers;
         report(*use, majority, "such modules of all layers", end, iteration, outcome);
       }
     }
