@@ -317,8 +317,10 @@ class Collectives(CaptureTest):
         for rank in range(2):
             rows = self.of(trace, rank)
             self.assertEqual([(row.function, row.flags & FAILED) for row in rows],
-                             [("all_gather", FAILED), ("all_reduce", FAILED), ("all_reduce", 0)])
-            self.assertEqual([row.output is None for row in rows], [True, True, False])
+                             [("all_gather", FAILED), ("all_reduce", FAILED), ("all_reduce", 0),
+                              ("all_reduce", 0)])
+            self.assertEqual([row.output is None for row in rows], [True, True, False, True])
+            self.assertIn(("not recorded", "@root/all_reduce.output"), trace.events(rank))  # sparse
 
     # ---- with an older torch ----
 

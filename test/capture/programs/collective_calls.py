@@ -173,6 +173,7 @@ class Failing(nn.Module):
                 if dist.get_rank() == 0:
                     print(type(error).__name__, error, flush=True)
         all_reduce(mine(2))
+        all_reduce(mine(2).to_sparse())
         return self.first(x)
 
 

@@ -27,7 +27,7 @@ class Buffers:
         recorder = self._agent.recorder
         if not tensors or self._kind < 0 or not recorder.plan(COMM, module, slot)[0]:
             return abi.NOT_ALIAS
-        if any(tensor.layout is not tensors[0].layout or tensor.is_sparse for tensor in tensors):
+        if any(tensor.is_sparse for tensor in tensors):
             self._agent.note("not recorded", f"{module}/{slot}", "a sparse tensor")
             return abi.NOT_ALIAS
         bits = [recorder.representable(tensor) for tensor in tensors]

@@ -40,7 +40,11 @@ class Groups:
 
     def tell(self, group: Group) -> None:
         """Rank.json of its members, once."""
-        if not group.told:
-            group.told = True
+        if group.told:
+            return
+        group.told = True
+        try:
             ranks = self._distributed.get_process_group_ranks(group.process_group())
-            self._library.group(group.name, ranks)
+        except (KeyError, RuntimeError, ValueError):
+            return  # one that torch.distributed has not made: readers join what members wrote
+        self._library.group(group.name, ranks)

@@ -125,7 +125,7 @@ def watch_work(torch: Any, observer: Any) -> None:
         result = original_completed(self)
         call = observer.of_work(self) if result else None
         if call is not None:
-            observer.waited(call)
+            observer.seen_completed(call)
         return result
 
     @functools.wraps(original_future)

@@ -98,7 +98,8 @@ class Observer:
     def _touch(self, call: Call) -> None:
         for row in call.rows:
             for tensor in row.exchange.outputs:
-                self._agent.touched(tensor)
+                if not tensor.is_sparse:
+                    self._agent.touched(tensor)
 
     def started(self, call: Call, work: Any) -> None:
         self._agent.guarded("collective", self._rows.started, call, work)
@@ -115,6 +116,13 @@ class Observer:
         self._touch(call)  # by now it is written, whatever was recorded of it meanwhile
         self._rows.done(call)
         self._rows.sweep()
+
+    def seen_completed(self, call: Call) -> None:
+        self._agent.guarded("collective", self._seen_completed, call)
+
+    def _seen_completed(self, call: Call) -> None:
+        self._touch(call)
+        self._rows.finish_completed(call)
 
     def tensor_waited(self, tensor: Any) -> None:
         """By a functional collective, whose Work Python never sees."""

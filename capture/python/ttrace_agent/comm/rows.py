@@ -14,12 +14,10 @@ import threading
 from typing import Any, Deque, Dict, List, Optional, Tuple
 
 from .. import abi
+from ..names import ROOT
 from .buffers import Buffers
 from .groups import Group
 from .operators import Exchange
-
-_OWN_REFERENCES = 2  # to a Work that only Call.work holds, while sys.getrefcount looks at it
-
 
 class Row:
     def __init__(self, exchange: Exchange, group: Group, sequence: int, flags: int):
@@ -52,12 +50,24 @@ class Call:
             row.exchange = row.exchange._replace(inputs=[], outputs=[])
 
 
+def _references(call: Call) -> int:
+    return sys.getrefcount(call.work)
+
+
+def _own_references() -> int:
+    """What that is when nobody but the Call holds the work."""
+    call = Call([])
+    call.work = object()
+    return _references(call)
+
+
 class Rows:
     def __init__(self, agent: Any, torch: Any, buffers: Buffers):
         self._agent = agent
         self._buffers = buffers
         work = torch._C._distributed_c10d.Work
         self._is_completed, self._wait = work.is_completed, work.wait  # before they are observed
+        self._own = _own_references()
         self._lock = threading.RLock()
         self._calls: Deque[Call] = collections.deque()  # not all written yet
         self._by_work: Dict[int, Call] = {}
@@ -74,15 +84,16 @@ class Rows:
         recorder = self._agent.recorder
         with self._lock:
             for row in call.rows:
-                key = (module, row.exchange.function)
+                key = (module or ROOT, row.exchange.function)
                 row.call = self._numbers[key] = self._numbers.get(key, -1) + 1
                 row.module, row.microbatch = module, microbatch
                 row.position = recorder.latest + 1
                 row.input = self._buffer(row, "input", row.exchange.inputs)
+                row.exchange = row.exchange._replace(inputs=[])  # must not live longer for us
             self._calls.append(call)
 
     def _buffer(self, row: Row, side: str, tensors: Any) -> int:
-        return self._buffers.write(row.module or "@root", f"{row.exchange.function}.{side}",
+        return self._buffers.write(row.module or ROOT, f"{row.exchange.function}.{side}",
                                    tensors, row.microbatch, row.call)
 
     def started(self, call: Call, work: Any) -> None:
@@ -119,8 +130,8 @@ class Rows:
         waiting = False
         with self._lock:
             for call in list(self._by_work.values()):
-                if call.finished is None and sys.getrefcount(call.work) <= _OWN_REFERENCES:
-                    waiting = not self._finish_completed(call) or waiting
+                if call.finished is None and _references(call) <= self._own:
+                    waiting = not self.finish_completed(call) or waiting
         return waiting
 
     def end_iteration(self) -> None:
@@ -128,27 +139,31 @@ class Rows:
         with self._lock:
             for call in list(self._by_work.values()):
                 if call.finished is None:
-                    self._finish_completed(call)
+                    self.finish_completed(call)
             for call in list(self._calls):
                 if not call.done:
                     self._abandon(call)
             self._write_ready()
 
-    def _finish_completed(self, call: Call) -> bool:
-        if not self._is_completed(call.work):
-            return False
-        try:
-            self._wait(call.work)  # returns at once, or says that it failed
-            failed = False
-        except Exception:
-            failed = True
-        self._finish(call, failed)
-        return True
+    def finish_completed(self, call: Call) -> bool:
+        """If it is; whether it was."""
+        with self._lock:
+            if call.done:
+                return True
+            if not self._is_completed(call.work):
+                return False
+            try:
+                self._wait(call.work)  # returns at once, or says that it failed
+                failed = False
+            except Exception:
+                failed = True
+            self._finish(call, failed)
+            return True
 
     def _abandon(self, call: Call) -> None:
         for row in call.rows:
             if row.exchange.outputs:
-                self._agent.note("not recorded", f"comm/{row.module or '@root'}/"
+                self._agent.note("not recorded", f"comm/{row.module or ROOT}/"
                                  f"{row.exchange.function}.output", "the iteration ended before "
                                  "the program waited for it")
         call.done = True
