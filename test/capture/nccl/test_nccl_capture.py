@@ -207,8 +207,7 @@ class Process(NcclTest):
         self.capture([*CLIENT, "forked"], ranks=1)
         self.assertEqual([c.sequence for c in self.calls()], [0, 1])
 
-    def test_a_program_that_looks_nccl_up(self):
-        program = """
+    LOOKS_IT_UP = """
 import ctypes
 cuda = ctypes.CDLL(r"{fake}/libcudart.so.13")
 nccl = ctypes.CDLL(r"{fake}/libnccl.so.2")
@@ -223,9 +222,16 @@ cuda.cudaMemcpy(data, values, ctypes.c_size_t(12), 1)
 assert nccl.ncclAllReduce(data, data, ctypes.c_size_t(3), 7, 0, comm, None) == 0
 assert cuda.cudaDeviceSynchronize() == 0
 """.format(fake=FAKE)
-        self.capture(["python3", "-c", program], ranks=1)
+
+    def test_a_program_that_looks_nccl_up(self):
+        self.capture(["python3", "-c", self.LOOKS_IT_UP], ranks=1)
         self.assertEqual([(c.function, c.input, c.output) for c in self.calls()],
                          [("all_reduce", [1, 2, 3], [1, 2, 3])])
+
+    def test_iterations_of_torch_are_the_agents(self):
+        # It trains nothing, so there is none.
+        self.capture(["python3", "-c", "import torch" + self.LOOKS_IT_UP], ranks=1, code=2)
+        self.assertEqual(list(self.trace.glob("rank*/it*.h5")), [])
 
     def test_a_function_that_is_not_known_is_named(self):
         self.capture([*CLIENT, "every_collective"], ranks=1,
