@@ -32,7 +32,8 @@ template <class Forward>
 ncclResult_t unseen(const char* name, const Forward& forward) {
   using namespace ttrace::nccl;
   if (watched()) {
-    quietly([&] { note_unseen(name, "one-sided communication is not recorded"); });
+    quietly(
+        [&] { note_unseen(name, "communication that kernels or one side make is not recorded"); });
   }
   return forward();
 }
@@ -182,5 +183,9 @@ TTRACE_EXPORT ncclResult_t ncclSignal(int peer, int signal, int context, unsigne
 TTRACE_EXPORT ncclResult_t ncclWaitSignal(int count, ncclWaitSignalDesc_t* signals, ncclComm_t comm,
                                           cudaStream_t stream) {
   return unseen("ncclWaitSignal", TTRACE_FORWARD(ncclWaitSignal, count, signals, comm, stream));
+}
+TTRACE_EXPORT ncclResult_t ncclDevCommCreate(ncclComm_t comm, const void* requirements,
+                                             void* made) {
+  return unseen("ncclDevCommCreate", TTRACE_FORWARD(ncclDevCommCreate, comm, requirements, made));
 }
 #endif

@@ -28,7 +28,9 @@
 #define TTRACE_NCCL_32(X)                                                                         \
   X(ncclAllReduceConfig) X(ncclReduceConfig) X(ncclBroadcastConfig) X(ncclReduceScatterConfig)    \
   X(ncclAllGatherConfig) X(ncclAlltoAllConfig) X(ncclGatherConfig) X(ncclScatterConfig)           \
-  X(ncclCommGrow) X(ncclPutSignal) X(ncclSignal) X(ncclWaitSignal)
+  X(ncclCommGrow) X(ncclPutSignal) X(ncclSignal) X(ncclWaitSignal) X(ncclDevCommCreate)
+// Of nccl_device.h, whose types are not needed to hand it on.
+extern "C" ncclResult_t ncclDevCommCreate(ncclComm_t comm, const void* requirements, void* made);
 #else
 #define TTRACE_NCCL_32(X)
 #endif

@@ -162,6 +162,9 @@ FAKE_EXPORT ncclResult_t ncclScatter(const void* send, void* receive, size_t cou
 }
 #endif
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 32, 0)
+FAKE_EXPORT ncclResult_t ncclDevCommCreate(ncclComm_t, const void*, void*) {
+  return ncclInvalidUsage;
+}
 FAKE_EXPORT ncclResult_t ncclAllReduceConfig(const void* send, void* receive, size_t count,
                                              ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
                                              cudaStream_t stream, const ncclCollConfig_t*) {

@@ -228,6 +228,12 @@ assert cuda.cudaDeviceSynchronize() == 0
         self.assertEqual([(c.function, c.input, c.output) for c in self.calls()],
                          [("all_reduce", [1, 2, 3], [1, 2, 3])])
 
+    def test_communication_of_kernels_is_noted(self):
+        program = self.LOOKS_IT_UP + "assert nccl.ncclDevCommCreate(comm, None, None) == 5\n" * 2
+        self.capture(["python3", "-c", program], ranks=1)
+        self.assertEqual([event["where"] for event in self.rank_json()["events"]],
+                         ["ncclDevCommCreate"])
+
     def test_iterations_of_torch_are_the_agents(self):
         # It trains nothing, so there is none.
         self.capture(["python3", "-c", "import torch" + self.LOOKS_IT_UP], ranks=1, code=2)
