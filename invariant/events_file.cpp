@@ -78,7 +78,7 @@ void EventsFile::report(Records& records) const {
   damage.malformed = lost_;
   damage.first_malformed = first_lost_;
   damage.partial_tail = blocks_.cut();
-  damage.last_step = step_;
+  damage.last_step = row_step_;
   if (lost_ > 0 || damage.partial_tail) records.damage.push_back(damage);
   if (nan_loss_.count > 0) records.nan_losses.push_back(nan_loss_);
 }
@@ -151,6 +151,7 @@ void EventsFile::add_rows(const Block& block, Records& records, const EventNames
         add_loss(row, block.tag);
         break;
     }
+    if (meta_ < metas_.size()) row_step_ = metas_[meta_].step;
     if (!known) {
       blocks_.damaged("holds an event (" + std::to_string(rows_) +
                       ") of what was not defined before: a block is missing");

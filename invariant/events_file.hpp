@@ -89,8 +89,9 @@ class EventsFile {
   std::uint64_t rows_ = 0;
   std::uint64_t lost_ = 0;  // ends of calls that began before the file did
   std::uint64_t first_lost_ = 0;
-  std::optional<std::int64_t> step_;
-  NaNLoss nan_loss_;  // with a count of 0: none
+  std::optional<std::int64_t> step_;      // of the latest block that tells it
+  std::optional<std::int64_t> row_step_;  // of the latest event
+  NaNLoss nan_loss_;                      // with a count of 0: none
   std::vector<Definition> definitions_;
   std::unordered_map<std::int64_t, Function> functions_;
   // Meta variables that hold from a time on (0: from where they stand), those in force first; of

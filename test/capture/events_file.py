@@ -57,6 +57,11 @@ def value(data, at):
     return members, at
 
 
+def block(kind, tag, payload):
+    """The bytes of one."""
+    return struct.pack("<4sIIIQ", b"TTEB", kind, len(payload), zlib.crc32(payload), tag) + payload
+
+
 def blocks(path):
     data = pathlib.Path(path).read_bytes()
     assert data[:8] == b"TTREVENT" and data[8:12] == b"\1\0\0\0", data[:16]
@@ -99,9 +104,8 @@ class Events:
         contents = {}  # in the tests never in another block than the call
         for place, (code, time, first, second) in enumerate(rows):
             kind, number = code & 7, code >> 3
-            if kind == 4:
-                continue
-            meta = [members for since, members in metas if since <= time][-1]
+            if kind <= STATE:
+                meta = [members for since, members in metas if since <= time][-1]
             if kind == PRE:
                 event = Event(PRE, functions[number][0], time, meta, thread,
                               stack[-1] if stack else None)

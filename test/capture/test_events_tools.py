@@ -4,6 +4,7 @@
 grow, and all of it as TrainCheck would do."""
 import json
 import shutil
+import struct
 import subprocess
 import sys
 import time
@@ -12,7 +13,7 @@ import unittest
 import torch
 
 from agent_runs import CAPTURE, PROGRAMS, SOURCE, CaptureTest
-from events_file import META, Events, blocks, value
+from events_file import META, PRE, ROWS, Events, block, blocks, value
 from test_events import hash_of
 
 TOOLS = CAPTURE.parent
@@ -70,26 +71,29 @@ class EventsTools(CaptureTest):
 
     def test_a_file_that_is_cut_is_judged_up_to_there(self):
         trace, file = self.copy("cut")
-        data = file.read_bytes()
-        # Into the block of rows behind the fourth step's first, so that this step is open.
-        at, steps, ends = 16, [], []
-        for kind, _, payload in blocks(file):
-            at += 24 + len(payload)
-            ends.append((kind, at))
-            if kind == META:
-                steps.append((value(payload, 0)[0]["step"], at))
-        fourth = next(end for step, end in steps if step == 4)
-        whole = next(end for kind, end in ends if end > fourth and kind != META)
-        file.write_bytes(data[:whole - 7])
+        # As if what came before the fourth step had been written by itself, and then was cut.
+        data, begun = file.read_bytes()[:16], None
+        for kind, tag, payload in blocks(file):
+            if kind == META and value(payload, 0)[0]["step"] == 4:
+                begun = tag
+            if kind == ROWS and begun is not None:
+                rows = list(struct.iter_unpack("<4q", payload))
+                fourth = next(place for place, (code, time, _, _) in enumerate(rows)
+                              if code & 7 == PRE and time >= begun)
+                data += block(ROWS, tag, payload[:32 * fourth])
+                data += block(ROWS, tag, payload[32 * fourth:])[:-7]
+                break
+            data += block(kind, tag, payload)
+        file.write_bytes(data)
         report, _ = self.check(trace)
         self.assertEqual(report["verdict"], "no violation")
         self.assertFalse(report["complete"])
         self.assertEqual(report["ends_early"],
-                         ["the end of rank00000/events.bin is cut off, in step 4"])
+                         ["the end of rank00000/events.bin is cut off, in or after step 3"])
         self.assertEqual(report["last_step"], 3)
         done = self.tool("check", trace, "-i", self.invariants)
         self.assertRegex(done.stdout.splitlines()[0], r"^no violation: .*; the end of "
-                         r"rank00000/events\.bin is cut off, in step 4$")
+                         r"rank00000/events\.bin is cut off, in or after step 3$")
         self.assertNotIn("line", done.stdout + done.stderr)
         report, _ = self.check(self.healthy)
         self.assertTrue(report["complete"])
