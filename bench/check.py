@@ -45,11 +45,12 @@ def broken() -> List[Run]:
     return runs
 
 
-def check(tools: pathlib.Path, folder: pathlib.Path, run: Run) -> Dict[str, Any]:
+def check(tools: pathlib.Path, folder: pathlib.Path, run: Run,
+          options: List[str]) -> Dict[str, Any]:
     trace = folder / "trace"
     fork = [] if run.ranks == 1 else [layouts.FORKED, run.ranks]
     layouts.call([tools / "ttrace-capture", "-q", "--overwrite", "-o", trace, "--iterations", "0-1",
-                  "--", *layouts.SERVER.command(), *fork, PROGRAMS[run.sample],
+                  *options, "--", *layouts.SERVER.command(), *fork, PROGRAMS[run.sample],
                   *run.arguments.split()])
     began = time.monotonic()
     report = json.loads(layouts.call([tools / "ttrace-check", trace, "--json", "-"], (0, 1)))
@@ -62,12 +63,13 @@ def violated(report: Dict[str, Any]) -> List[str]:
     return [entry["name"] for entry in report["checks"] if entry["verdict"] == "violated"]
 
 
-def run_all(runs: List[Run], tools: pathlib.Path, folder: pathlib.Path) -> Dict[str, Any]:
+def run_all(runs: List[Run], tools: pathlib.Path, folder: pathlib.Path,
+            options: List[str]) -> Dict[str, Any]:
     reports = {}
     for number, run in enumerate(runs, 1):
         print(f"[{number}/{len(runs)}] {run.name}", file=sys.stderr, flush=True)
         try:
-            reports[run.name] = check(tools, folder, run)
+            reports[run.name] = check(tools, folder, run, options)
         except (RuntimeError, subprocess.TimeoutExpired) as error:
             print(f"  {error}", file=sys.stderr)
     return reports
@@ -100,13 +102,15 @@ def main() -> int:
                                      epilog="Example: bench/check.py --only torch")
     parser.add_argument("--tools", type=pathlib.Path, default=SOURCE / "build/tools")
     parser.add_argument("--only", default="", help="runs whose names contain this")
+    parser.add_argument("--comm", action="store_true", help="with the buffers of collectives")
     args = parser.parse_args()
     if not (args.tools / "ttrace-check").exists():
         parser.error(f"no ttrace-check in {args.tools}: run ./test/run.sh --build-only, or give --tools")
     tools = args.tools.resolve()
     with tempfile.TemporaryDirectory(prefix="ttrace-check-") as folder:
         good, bad = (run_all([run for run in runs if args.only in run.name], tools,
-                             pathlib.Path(folder)) for runs in (healthy(), broken()))
+                             pathlib.Path(folder), ["--comm", "full"] if args.comm else [])
+                     for runs in (healthy(), broken()))
     if not good and not bad:
         parser.error(f"--only {args.only}: no run has that in its name")
     print_healthy(good)
