@@ -322,6 +322,17 @@ class Collectives(CaptureTest):
             self.assertEqual([row.output is None for row in rows], [True, True, False, True])
             self.assertIn(("not recorded", "@root/all_reduce.output"), trace.events(rank))  # sparse
 
+    def test_a_lost_peer_is_the_same_error(self):
+        for mode in ("blocking", "asynchronous", "functional", "ddp"):
+            trace, done = self.capture(f"lost_{mode}", "lost_peer.py", mode, ranks=2,
+                                       TTRACE_COMM="full")
+            plain = self.run_command([*forked(2), PROGRAMS / "lost_peer.py", mode])
+            self.assertIn("RuntimeError", plain.stdout)
+            self.assertEqual(done.stdout, plain.stdout)
+            last = self.of(trace, 0)[-1]
+            self.assertEqual((last.function, last.flags & FAILED, last.output),
+                             ("all_reduce", FAILED, None))
+
     # ---- with an older torch ----
 
     def test_calls_from_python_where_no_kernel_can_be_placed(self):
