@@ -7,7 +7,6 @@ sends and receives. late: works that are waited for in other ways than by wait()
 failing: calls that are refused.
 Rank r of N saves its losses as FILE.r.
 """
-import os
 import sys
 
 import torch
