@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the operators of torch's namespace c10d do; each collective of a ProcessGroup is one of them.
+"""What the operators of torch's namespace c10d do, of which each collective is one.
 
 An operator's arguments become exchanges, one for each row of /collectives. Roots and peers are
 members' numbers here already.
