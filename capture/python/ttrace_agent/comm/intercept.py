@@ -6,7 +6,7 @@ functional collectives, compiled code, the reducer of DDP. BackendSelect is a di
 comes before the kernels of all devices and has none of its own here. A kernel of ours calls on with
 the interpreter's lock released: backends destroy tensors, which takes that lock, while they hold
 their own. It returns the very Work that the backend made. Programs wait with its methods, which are
-observed, too; FinishedWork tells of those that wait by other means.
+observed, too.
 """
 
 from __future__ import annotations
