@@ -113,7 +113,10 @@ int main(void) {
     expect(ttrace_begin_iteration(i) == 0 && ttrace_begin_microbatch(0) == 0);
     usleep(2000);
   }
+  const long before = records;
   phase = 2;
+  while (records < before + 100) {
+  }
   expect(ttrace_close() == 0);
   for (int i = 0; i < THREADS; ++i) pthread_join(running[i], NULL);
   expect(ttrace_close() == 0);
