@@ -75,6 +75,7 @@ static void tell(int number, int round) {
   expect(ttrace_collectives_wanted() == 3);
   expect(ttrace_last_error() != NULL);
   (void)ttrace_active();
+  expect(ttrace_iteration() >= -1 && ttrace_microbatch() >= -1);
 }
 
 static void* work(void* argument) {
