@@ -66,11 +66,12 @@ def run(mode, scratch):
     ranks = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
              HERE, "--program"]
     if mode != "alone":
-        ranks = [CAPTURE, "-q", "-o", scratch / "out", "--iterations",
+        comm = ["--comm", MODES[mode]] if MODES[mode] else []
+        ranks = [CAPTURE, "-q", "-o", scratch / "out", *comm, "--iterations",
                  "1" if mode == "apart" else "0", "--", *ranks]
     done = subprocess.run(
         [str(word) for word in ranks], capture_output=True, text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "TTRACE_COMM": MODES[mode] or ""})
+        env={**os.environ, "OMP_NUM_THREADS": "1"})
     shutil.rmtree(scratch / "out", ignore_errors=True)
     if done.returncode != 0:
         sys.exit(done.stderr[-3000:])

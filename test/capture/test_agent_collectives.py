@@ -23,7 +23,7 @@ class Collectives(CaptureTest):
             return Trace(self.scratch / name)
         trace, self.done = self.capture(
             name, program, mode, f"{name}.pt", ranks=ranks, launcher=launcher,
-            options=["--iterations", "0-1", *options], TTRACE_COMM=comm)
+            options=["--iterations", "0-1", *(["--comm", comm] if comm else []), *options])
         plain = self.run_command([*forked(ranks), PROGRAMS / "collective_calls.py", mode,
                                   f"plain.{name}"])
         self.assertEqual(self.done.stdout, plain.stdout)
@@ -325,7 +325,7 @@ class Collectives(CaptureTest):
     def test_a_lost_peer_is_the_same_error(self):
         for mode in ("blocking", "asynchronous", "functional", "ddp"):
             trace, done = self.capture(f"lost_{mode}", "lost_peer.py", mode, ranks=2,
-                                       TTRACE_COMM="full")
+                                       options=["--comm", "full"])
             plain = self.run_command([*forked(2), PROGRAMS / "lost_peer.py", mode])
             self.assertIn("RuntimeError", plain.stdout)
             self.assertEqual(done.stdout, plain.stdout)

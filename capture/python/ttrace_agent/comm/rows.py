@@ -71,7 +71,7 @@ class Rows:
         self._lock = threading.RLock()
         self._calls: Deque[Call] = collections.deque()  # not all written yet
         self._by_work: Dict[int, Call] = {}
-        self._numbers: Dict[Tuple[str, str], int] = {}
+        self._numbers: Dict[Tuple[str, str, int], int] = {}
 
     def begin_iteration(self) -> None:
         with self._lock:
@@ -84,7 +84,7 @@ class Rows:
         recorder = self._agent.recorder
         with self._lock:
             for row in call.rows:
-                key = (module or ROOT, row.exchange.function)
+                key = (module or ROOT, row.exchange.function, microbatch)
                 row.call = self._numbers[key] = self._numbers.get(key, -1) + 1
                 row.module, row.microbatch = module, microbatch
                 row.position = recorder.latest + 1
