@@ -132,8 +132,9 @@ std::vector<std::string> early_ends(const ReportInput& input) {
   if (!input.ended.empty()) ends.push_back(input.ended);
   for (const Damage& damage : input.damage) {
     if (!damage.partial_tail) continue;
-    const std::string step =
-        damage.last_step ? ", in or after step " + std::to_string(*damage.last_step) : std::string();
+    const std::string step = damage.last_step
+                                 ? ", in or after step " + std::to_string(*damage.last_step)
+                                 : std::string();
     ends.push_back("the end of " + file_text(damage.file) + " is cut off" + step);
   }
   return ends;

@@ -2,8 +2,8 @@
 // The report for programs: JSON and JUnit's XML. docs/report.md describes both.
 #include <nlohmann/json.hpp>
 
-#include "libttrace/junit.hpp"
 #include "invariant/builtin/report.hpp"
+#include "libttrace/junit.hpp"
 
 namespace ttrace::builtin {
 namespace {

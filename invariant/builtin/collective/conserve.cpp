@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "invariant/builtin/checks.hpp"
+#include "invariant/builtin/collective/collective_check.hpp"
 #include "invariant/builtin/collective/expect.hpp"
 #include "invariant/builtin/collective/reduction.hpp"
 #include "invariant/builtin/evidence.hpp"
@@ -36,14 +37,10 @@ std::string verb_of(const std::string& reduction) {
   return reduction == "prod" ? "product" : reduction;
 }
 
-class Conserve final : public Check {
+class Conserve final : public CollectiveCheck {
  public:
-  void look_at(const Evidence& evidence, std::int64_t iteration, Outcome& outcome) override {
-    const CollectiveLog& log = evidence.collectives();
-    if (log.empty()) {
-      ++outcome.unchecked[kNoCollectives];
-      return;
-    }
+  void look_at_calls(const Evidence& evidence, const CollectiveLog& log, std::int64_t iteration,
+                     Outcome& outcome) override {
     places_.clear();
     for (const Joint& joint : log.of(iteration)) {
       if (!agree(joint)) {

@@ -67,6 +67,23 @@ class Builder {
     return sources;
   }
 
+  // Of each member's input what goes to each member.
+  std::optional<std::vector<std::vector<Source>>> cut_inputs() {
+    std::vector<std::vector<Source>> cut;
+    const auto from = inputs();
+    for (std::size_t i = 0; from && i < size_; ++i) {
+      const auto slices = slices_of((*from)[i].part, joint_.calls[i].row->input_splits, size_);
+      if (!slices) {
+        fail(kUnfit);
+        return std::nullopt;
+      }
+      std::vector<Source>& parts = cut.emplace_back();
+      for (const Part& slice : *slices) parts.push_back({slice, (*from)[i].rank});
+    }
+    if (!from) return std::nullopt;
+    return cut;
+  }
+
   // Of the members whose output counts; those with equal ones once.
   std::map<Hash128, std::pair<const Call*, std::vector<std::int32_t>>> outputs(bool of_root) {
     std::map<Hash128, std::pair<const Call*, std::vector<std::int32_t>>> distinct;
@@ -113,19 +130,13 @@ class Builder {
   }
 
   void reduce_scatter() {
-    const auto from = inputs();
-    if (!from) return;
-    std::vector<std::vector<Part>> cut;
-    for (std::size_t i = 0; i < size_; ++i) {
-      auto slices = slices_of((*from)[i].part, joint_.calls[i].row->input_splits, size_);
-      if (!slices) return fail(kUnfit);
-      cut.push_back(std::move(*slices));
-    }
+    const auto cut = cut_inputs();
+    if (!cut) return;
     for (std::size_t i = 0; i < size_; ++i) {
       const auto to = buffer(joint_.calls[i], joint_.calls[i].output());
       if (!to) continue;
       std::vector<Source> addends;
-      for (std::size_t j = 0; j < size_; ++j) addends.push_back({cut[j][i], (*from)[j].rank});
+      for (std::size_t j = 0; j < size_; ++j) addends.push_back((*cut)[j][i]);
       reduce(addends, *to, {joint_.calls[i].rank});
     }
   }
@@ -170,14 +181,8 @@ class Builder {
   }
 
   void all_to_all() {
-    const auto from = inputs();
-    if (!from) return;
-    std::vector<std::vector<Part>> cut;
-    for (std::size_t i = 0; i < size_; ++i) {
-      auto slices = slices_of((*from)[i].part, joint_.calls[i].row->input_splits, size_);
-      if (!slices) return fail(kUnfit);
-      cut.push_back(std::move(*slices));
-    }
+    const auto cut = cut_inputs();
+    if (!cut) return;
     for (std::size_t i = 0; i < size_; ++i) {
       const Call& call = joint_.calls[i];
       const auto to = buffer(call, call.output());
@@ -185,7 +190,7 @@ class Builder {
       const auto slices = slices_of(*to, call.row->output_splits, size_);
       if (!slices) return fail(kUnfit);
       for (std::size_t j = 0; j < size_; ++j) {
-        copy({cut[j][i], (*from)[j].rank}, (*slices)[j], {call.rank});
+        copy((*cut)[j][i], (*slices)[j], {call.rank});
       }
     }
   }

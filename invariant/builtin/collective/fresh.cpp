@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "invariant/builtin/checks.hpp"
+#include "invariant/builtin/collective/collective_check.hpp"
 #include "invariant/builtin/collective/log.hpp"
 #include "invariant/builtin/collective/places.hpp"
 #include "invariant/builtin/evidence.hpp"
@@ -87,14 +88,10 @@ std::set<Hash128> parameters_in(const SegmentReader& segment) {
   return hashes;
 }
 
-class Fresh final : public Check {
+class Fresh final : public CollectiveCheck {
  public:
-  void look_at(const Evidence& evidence, std::int64_t iteration, Outcome& outcome) override {
-    const CollectiveLog& log = evidence.collectives();
-    if (log.empty()) {
-      ++outcome.unchecked[kNoCollectives];
-      return;
-    }
+  void look_at_calls(const Evidence& evidence, const CollectiveLog& /*log*/, std::int64_t iteration,
+                     Outcome& outcome) override {
     for (const auto& [rank, where] : evidence.places()) {
       const SegmentReader* segment = evidence.trace().segment(rank, iteration);
       if (segment != nullptr) look_at_rank(evidence, rank, iteration, *segment, outcome);

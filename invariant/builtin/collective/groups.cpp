@@ -6,6 +6,7 @@
 #include <set>
 
 #include "invariant/builtin/checks.hpp"
+#include "invariant/builtin/collective/collective_check.hpp"
 #include "invariant/builtin/collective/log.hpp"
 #include "invariant/builtin/collective/mesh_fit.hpp"
 #include "invariant/builtin/evidence.hpp"
@@ -39,14 +40,10 @@ bool tiles_the_world(const Evidence& evidence, std::vector<std::int32_t> ranks) 
   return world % (stride * size) == 0 && ranks[0] % (stride * size) < stride;
 }
 
-class Groups final : public Check {
+class Groups final : public CollectiveCheck {
  public:
-  void look_at(const Evidence& evidence, std::int64_t iteration, Outcome& outcome) override {
-    const CollectiveLog& log = evidence.collectives();
-    if (log.empty()) {
-      ++outcome.unchecked[kNoCollectives];
-      return;
-    }
+  void look_at_calls(const Evidence& evidence, const CollectiveLog& log, std::int64_t iteration,
+                     Outcome& outcome) override {
     for (const Joint& joint : log.of(iteration)) {
       if (joint.paired || joint.group->size < 2) continue;  // any two may send to each other
       if (seen_.insert(joint.group).second) look_at_group(evidence, joint, outcome);

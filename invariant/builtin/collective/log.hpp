@@ -95,8 +95,4 @@ class CollectiveLog {
 [[nodiscard]] std::string named(const Evidence& evidence, const Joint& joint);
 [[nodiscard]] std::string group_text(const Evidence& evidence, const Group& group);
 
-// Why nothing was compared: there are no collectives in the trace, or this kind needs more of them.
-inline constexpr const char* kNoCollectives =
-    "no collectives were recorded (ttrace-capture --comm full)";
-
 }  // namespace ttrace::builtin

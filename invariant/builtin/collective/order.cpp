@@ -7,6 +7,7 @@
 #include <set>
 
 #include "invariant/builtin/checks.hpp"
+#include "invariant/builtin/collective/collective_check.hpp"
 #include "invariant/builtin/collective/log.hpp"
 #include "invariant/builtin/evidence.hpp"
 #include "libttrace/proof.hpp"
@@ -70,14 +71,10 @@ struct Span {
   std::uint64_t first = 0, last = 0;
 };
 
-class Order final : public Check {
+class Order final : public CollectiveCheck {
  public:
-  void look_at(const Evidence& evidence, std::int64_t iteration, Outcome& outcome) override {
-    const CollectiveLog& log = evidence.collectives();
-    if (log.empty()) {
-      ++outcome.unchecked[kNoCollectives];
-      return;
-    }
+  void look_at_calls(const Evidence& evidence, const CollectiveLog& log, std::int64_t iteration,
+                     Outcome& outcome) override {
     for (const Group& group : log.groups()) {
       if (group.ambiguous) ++outcome.unchecked["several groups have one name: " + group.name];
     }

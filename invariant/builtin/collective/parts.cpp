@@ -4,6 +4,7 @@
 // the wrong group. Programs that say which parameter they reduce (its name is the scope of the
 // call) and how it is cut can be asked.
 #include "invariant/builtin/checks.hpp"
+#include "invariant/builtin/collective/collective_check.hpp"
 #include "invariant/builtin/collective/log.hpp"
 #include "invariant/builtin/collective/mesh_fit.hpp"
 #include "invariant/builtin/collective/places.hpp"
@@ -43,14 +44,10 @@ std::string cut_between(const Evidence& evidence, const Layout& layout, const Jo
   return "";
 }
 
-class Parts final : public Check {
+class Parts final : public CollectiveCheck {
  public:
-  void look_at(const Evidence& evidence, std::int64_t iteration, Outcome& outcome) override {
-    const CollectiveLog& log = evidence.collectives();
-    if (log.empty()) {
-      ++outcome.unchecked[kNoCollectives];
-      return;
-    }
+  void look_at_calls(const Evidence& evidence, const CollectiveLog& log, std::int64_t iteration,
+                     Outcome& outcome) override {
     for (const Joint& joint : log.of(iteration)) {
       const Collective& row = *joint.calls.front().row;
       if (joint.calls.size() < 2 || !sums(row)) continue;

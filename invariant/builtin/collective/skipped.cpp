@@ -9,6 +9,7 @@
 #include <array>
 
 #include "invariant/builtin/checks.hpp"
+#include "invariant/builtin/collective/collective_check.hpp"
 #include "invariant/builtin/collective/log.hpp"
 #include "invariant/builtin/collective/mesh_fit.hpp"
 #include "invariant/builtin/collective/places.hpp"
@@ -76,13 +77,10 @@ std::string list_of(const Kinds& kinds) {
   return text.empty() ? "none" : text;
 }
 
-class Skipped final : public Check {
+class Skipped final : public CollectiveCheck {
  public:
-  void look_at(const Evidence& evidence, std::int64_t iteration, Outcome& outcome) override {
-    if (evidence.collectives().empty()) {
-      ++outcome.unchecked[kNoCollectives];
-      return;
-    }
+  void look_at_calls(const Evidence& evidence, const CollectiveLog& /*log*/, std::int64_t iteration,
+                     Outcome& outcome) override {
     const std::vector<Use> uses = uses_in(evidence, iteration);
     compare_microbatches(uses, iteration, outcome);
     compare_layers(evidence, uses, iteration, outcome);

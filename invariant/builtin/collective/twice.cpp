@@ -4,6 +4,7 @@
 // then over another one is what programs with two axes do: there members have different sums. A
 // mean of equal numbers is that number, so means may follow.
 #include "invariant/builtin/checks.hpp"
+#include "invariant/builtin/collective/collective_check.hpp"
 #include "invariant/builtin/collective/log.hpp"
 #include "invariant/builtin/collective/places.hpp"
 #include "invariant/builtin/evidence.hpp"
@@ -32,14 +33,10 @@ Sums sums_of(const CollectiveLog& log, std::int64_t iteration) {
   return found;
 }
 
-class Twice final : public Check {
+class Twice final : public CollectiveCheck {
  public:
-  void look_at(const Evidence& evidence, std::int64_t iteration, Outcome& outcome) override {
-    const CollectiveLog& log = evidence.collectives();
-    if (log.empty()) {
-      ++outcome.unchecked[kNoCollectives];
-      return;
-    }
+  void look_at_calls(const Evidence& evidence, const CollectiveLog& log, std::int64_t iteration,
+                     Outcome& outcome) override {
     const Sums earlier = sums_of(log, iteration);
     for (const Joint& joint : log.of(iteration)) {
       const Collective& row = *joint.calls.front().row;

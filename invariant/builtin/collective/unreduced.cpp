@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "invariant/builtin/checks.hpp"
+#include "invariant/builtin/collective/collective_check.hpp"
 #include "invariant/builtin/collective/log.hpp"
 #include "invariant/builtin/collective/mesh_fit.hpp"
 #include "invariant/builtin/collective/places.hpp"
@@ -32,13 +33,10 @@ struct Forgotten {
   std::size_t reduced = 0;  // other parameters
 };
 
-class Unreduced final : public Check {
+class Unreduced final : public CollectiveCheck {
  public:
-  void look_at(const Evidence& evidence, std::int64_t iteration, Outcome& outcome) override {
-    if (evidence.collectives().empty()) {
-      ++outcome.unchecked[kNoCollectives];
-      return;
-    }
+  void look_at_calls(const Evidence& evidence, const CollectiveLog& /*log*/, std::int64_t iteration,
+                     Outcome& outcome) override {
     std::map<std::string, Forgotten> forgotten;
     for (const auto& [rank, where] : evidence.places()) {
       const SegmentReader* segment = evidence.trace().segment(rank, iteration);

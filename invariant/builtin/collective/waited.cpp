@@ -6,6 +6,7 @@
 // from another buffer.
 
 #include "invariant/builtin/checks.hpp"
+#include "invariant/builtin/collective/collective_check.hpp"
 #include "invariant/builtin/collective/consumers.hpp"
 #include "invariant/builtin/collective/log.hpp"
 #include "invariant/builtin/collective/places.hpp"
@@ -28,14 +29,10 @@ bool is_consumer(const Record& record) {
   return computed && tells(&record);
 }
 
-class Waited final : public Check {
+class Waited final : public CollectiveCheck {
  public:
-  void look_at(const Evidence& evidence, std::int64_t iteration, Outcome& outcome) override {
-    const CollectiveLog& log = evidence.collectives();
-    if (log.empty()) {
-      ++outcome.unchecked[kNoCollectives];
-      return;
-    }
+  void look_at_calls(const Evidence& evidence, const CollectiveLog& log, std::int64_t iteration,
+                     Outcome& outcome) override {
     for (const auto& [rank, where] : evidence.places()) {
       const SegmentReader* segment = evidence.trace().segment(rank, iteration);
       if (segment == nullptr) continue;
