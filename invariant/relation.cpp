@@ -30,6 +30,16 @@ std::string printed_real(double value) {
   return text;
 }
 
+// A report has one line for a thing; tracebacks are arguments, too.
+std::string on_one_line(std::string_view text) {
+  constexpr std::size_t kLongest = 120;
+  std::string line(text.substr(0, kLongest));
+  for (char& character : line) {
+    if (static_cast<unsigned char>(character) < ' ') character = ' ';
+  }
+  return text.size() > kLongest ? line + "..." : line;
+}
+
 // Parts of names of functions whose calls have no effect: how often and when a library asks
 // depends on its version, not on the training.
 constexpr std::string_view kQueries[] = {
@@ -112,7 +122,7 @@ std::string printed(const Values& values, Value value) {
     case Kind::real:
       return printed_real(value.real);
     case Kind::string:
-      return std::string(values.text(value));
+      return on_one_line(values.text(value));
     case Kind::list: {
       std::string text = "(";
       for (const Value element : values.elements(value)) {

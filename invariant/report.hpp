@@ -49,7 +49,7 @@ struct Culprit {
 // "the loss is NaN, first in step 3, process 7, event 12 of rank00000/events.bin, from train.py:40"
 [[nodiscard]] std::string nan_text(const ReportInput& input, const NaNLoss& loss);
 // Why the trace may end before the run did; empty: it does not.
-[[nodiscard]] std::vector<std::string> early_ends(const ReportInput& input);
+[[nodiscard]] std::vector<std::string> early_ends(const ReportInput& input, std::int64_t last_step);
 // "violated in 1 of 12 calls of SGD.step()"
 [[nodiscard]] std::string count_text(const Values& values, const Judgement& judgement);
 // "step 3, stage training, process 7, trace_API_7_9.log:120: SGD.step(): no call of f() before"

@@ -35,7 +35,7 @@ class JsonReport {
     for (const Damage& entry : input_.damage) damage.push_back(of(entry));
     std::vector<Value> ends, nans;
     for (const NaNLoss& loss : input_.nan_losses) nans.push_back(of(loss));
-    for (const std::string& end : early_ends(input_)) ends.push_back(text(end));
+    for (const std::string& end : early_ends(input_, result_.last_step)) ends.push_back(text(end));
     const std::uint64_t failed = result_.count(Verdict::failed);
     const std::uint64_t passed = result_.count(Verdict::passed);
     const bool any = passed + result_.count(Verdict::possible) > 0;

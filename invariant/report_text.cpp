@@ -77,7 +77,7 @@ class TextReport {
 
   [[nodiscard]] std::string early_text() const {
     std::string text;
-    for (const std::string& end : early_ends(input_)) text += "; " + end;
+    for (const std::string& end : early_ends(input_, result_.last_step)) text += "; " + end;
     return text;
   }
 

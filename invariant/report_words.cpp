@@ -58,8 +58,8 @@ std::string place_text(const ReportInput& input, const Place& place) {
   if (place.step != kNoStep) text += step_text(input, place.step) + ", ";
   if (place.staged) text += "stage " + std::string(input.values->text(place.stage)) + ", ";
   text += "process " + std::to_string(place.process) + ", " + record_text(file, place.line) + ": " +
-          short_name(input.values->text(place.what));
-  if (!place.variable) text += "()";
+          (place.variable ? std::string(input.values->text(place.what))
+                          : short_name(input.values->text(place.what)) + "()");
   return place.site == 0 ? text : text + ", from " + std::string(input.values->text(place.site));
 }
 
@@ -127,9 +127,11 @@ std::string nan_text(const ReportInput& input, const NaNLoss& loss) {
   return text;
 }
 
-std::vector<std::string> early_ends(const ReportInput& input) {
+std::vector<std::string> early_ends(const ReportInput& input, std::int64_t last_step) {
   std::vector<std::string> ends;
-  if (!input.ended.empty()) ends.push_back(input.ended);
+  const std::string last =
+      last_step == kNoStep ? "" : ", in or after step " + std::to_string(last_step);
+  if (!input.ended.empty()) ends.push_back(input.ended + last);
   for (const Damage& damage : input.damage) {
     if (!damage.partial_tail) continue;
     const std::string step = damage.last_step

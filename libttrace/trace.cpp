@@ -149,7 +149,8 @@ Trace Trace::open(const fs::path& directory, ReadMode mode) {
     for (const std::string& name : names_in(directory)) {
       if (!fs::exists(directory / name / "events.bin", error)) continue;
       throw Trouble(kOpening, directory.string(),
-                    "it holds events, no tensors: ttrace-infer and ttrace-check -i read it");
+                    "it holds events, no tensors: ttrace-infer and ttrace-check -i read it, and "
+                    "ttrace-inspect --traincheck DIR writes them as text");
     }
     throw Trouble(kOpening, directory.string(),
                   "nothing captured: no rank has a segment; look at the output of ttrace-capture");

@@ -27,7 +27,8 @@ using namespace ttrace;
 namespace fs = std::filesystem;
 
 constexpr const char* kPurpose =
-    "Example: ttrace-capture -o run.trace -- torchrun --nproc-per-node 4 train.py --tp 2\n\n"
+    "Example: ttrace-capture -o run.trace -- torchrun --nproc-per-node 4 train.py --tp 2\n"
+    "         ttrace-capture --events -o healthy1.trace -- python3 train.py\n\n"
     "Runs a command and records the tensors of its ranks in a directory. PyTorch programs need no\n"
     "change; C and C++ programs call ttrace.h. Returns the command's exit code, or 2 when that is "
     "0\n"

@@ -101,9 +101,10 @@ class EventsTools(CaptureTest):
 
     def test_a_run_that_failed_or_has_not_ended(self):
         for name, change, said in (
-                ("failed", {"exit_code": 137}, "the run ended with exit code 137"),
-                ("running", {"finished": None},
-                 "the run has not ended, or was killed with ttrace-capture")):
+                ("failed", {"exit_code": 137},
+                 "the run ended with exit code 137, in or after step 8"),
+                ("running", {"finished": None}, "the run has not ended, or was killed with "
+                 "ttrace-capture, in or after step 8")):
             trace, _ = self.copy(name)
             described = json.loads((trace / "trace.json").read_text())
             described.update(change)
