@@ -172,6 +172,8 @@ std::string Session::last_error() {
 }
 
 int Session::fail(int error, std::string_view where, std::string_view text) {
+  constexpr std::size_t kLongest = 512;  // a name may be what is wrong
+  where = where.substr(0, kLongest);
   if (!send_note("error", where, text, 1)) return disarm();
   return remember(error, std::string(where) + ": " + std::string(text));
 }
@@ -216,6 +218,7 @@ bool Session::send_header(MessageType type, std::uint64_t bytes) {
 
 bool Session::send_note(std::string_view what, std::string_view where, std::string_view why,
                         std::uint32_t degrades) {
+  for (std::string_view* text : {&what, &where, &why}) *text = text->substr(0, kMaxNameBytes);
   NoteBody body;
   body.what_bytes = static_cast<std::uint32_t>(what.size());
   body.where_bytes = static_cast<std::uint32_t>(where.size());
@@ -246,8 +249,7 @@ int Session::set_locked(std::string_view text) {
 int Session::note(const char* what, const char* where, const char* why) {
   const std::lock_guard lock(mutex_);
   if (inert_ || ring_ == nullptr) return -ENOTCONN;
-  const auto shorten = [](const char* text) { return view(text).substr(0, kMaxNameBytes); };
-  return send_note(shorten(what), shorten(where), shorten(why), 0) ? 0 : disarm();
+  return send_note(view(what), view(where), view(why), 0) ? 0 : disarm();
 }
 
 // ---- iterations and records ----

@@ -15,7 +15,8 @@
 namespace ttrace::events {
 
 inline constexpr std::int64_t kNothing = -1;  // in place of a definition's number
-inline constexpr Py_ssize_t kLongest = 256;   // containers with more members are named only
+inline constexpr Py_ssize_t kLongest = 256;   // containers with more members in all are named only
+inline constexpr Py_ssize_t kLongestText = 4096;  // what of a text counts
 
 // Rows of one thread that are not yet in the file: integers, four a row.
 struct Rows {
@@ -62,7 +63,7 @@ struct Names {
   PyObject *data_ptr, *device, *dict, *dictoffset, *dtype, *enter, *exit, *grad, *is_contiguous,
       *is_cpu, *is_leaf;
   PyObject *layout, *module, *nbytes, *qualname, *requires_grad, *retains_grad, *rows, *shape;
-  PyObject* version;
+  PyObject *untyped_storage, *version;
 };
 extern Names names;
 

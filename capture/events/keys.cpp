@@ -147,33 +147,42 @@ Py_ssize_t size_of(PyObject* sequence) {
   return PyList_Check(sequence) ? PyList_Size(sequence) : PyTuple_Size(sequence);
 }
 
-// Whether a container is small and JSON can hold it.
-bool fits(PyObject* value, int depth) {
+bool fits(PyObject* value, int depth, Py_ssize_t& left);
+
+bool member_fits(PyObject* item, int depth, Py_ssize_t& left) {
+  const Kind kind = kind_of(item);
+  return is_plain(kind) || (is_container(kind) && fits(item, depth + 1, left));
+}
+
+// Whether a container is small and JSON can hold it; `left`: members that it may have in all.
+bool fits(PyObject* value, int depth, Py_ssize_t& left) {
   if (depth == kDepth) return false;
-  if (kind_of(value) == Kind::mapping) {
-    if (PyDict_Size(value) > kLongest) return false;
-    PyObject *key, *item;
-    for (Py_ssize_t at = 0; PyDict_Next(value, &at, &key, &item) != 0;) {
-      if (!is_plain(kind_of(key))) return false;
-      const Kind kind = kind_of(item);
-      if (!is_plain(kind) && (!is_container(kind) || !fits(item, depth + 1))) return false;
+  const bool mapping = kind_of(value) == Kind::mapping;
+  const Py_ssize_t count = mapping ? PyDict_Size(value) : size_of(value);
+  left -= count;
+  if (left < 0) return false;
+  if (!mapping) {
+    for (Py_ssize_t i = 0; i < count; ++i) {
+      if (!member_fits(member(value, i), depth, left)) return false;
     }
     return true;
   }
-  const Py_ssize_t count = size_of(value);
-  if (count > kLongest) return false;
-  for (Py_ssize_t i = 0; i < count; ++i) {
-    PyObject* item = member(value, i);
-    const Kind kind = kind_of(item);
-    if (!is_plain(kind) && (!is_container(kind) || !fits(item, depth + 1))) return false;
+  PyObject *key, *item;
+  for (Py_ssize_t at = 0; PyDict_Next(value, &at, &key, &item) != 0;) {
+    if (!is_plain(kind_of(key)) || !member_fits(item, depth, left)) return false;
   }
   return true;
+}
+
+bool fits(PyObject* value) {
+  Py_ssize_t left = kLongest;
+  return fits(value, 0, left);
 }
 
 PyObject* key_of_sequence(PyObject* value) {
   Parts parts;
   if (!parts.add(type_of(value))) return nullptr;
-  if (!fits(value, 0)) return parts.add(Py_True) ? parts.tuple() : nullptr;
+  if (!fits(value)) return parts.add(Py_True) ? parts.tuple() : nullptr;
   const Py_ssize_t count = size_of(value);
   for (Py_ssize_t i = 0; i < count; ++i) {
     PyObject* item = member(value, i);
@@ -186,7 +195,7 @@ PyObject* key_of_mapping(PyObject* value) {
   Parts parts;
   if (!parts.add(type_of(value))) return nullptr;
   if (PyDict_Size(value) > kLongest) return parts.add(Py_True) ? parts.tuple() : nullptr;
-  const bool whole = fits(value, 0);
+  const bool whole = fits(value);
   if (!parts.add(whole ? Py_True : Py_False)) return nullptr;
   PyObject *key, *item;
   for (Py_ssize_t at = 0; PyDict_Next(value, &at, &key, &item) != 0;) {
@@ -236,8 +245,11 @@ PyObject* key_of_number(PyObject* value) { return PyTuple_Pack(2, type_of(value)
 
 PyObject* key_of(PyObject* value) {
   switch (kind_of(value)) {
-    case Kind::none:
     case Kind::text:
+      if (PyUnicode_GetLength(value) > kLongestText)
+        return PyUnicode_Substring(value, 0, kLongestText);
+      return borrow(value);
+    case Kind::none:
     case Kind::itself:
       return borrow(value);
     case Kind::number:

@@ -29,6 +29,7 @@ bool intern_names() {
       {&names.retains_grad, "retains_grad"},
       {&names.rows, "rows"},
       {&names.shape, "shape"},
+      {&names.untyped_storage, "untyped_storage"},
       {&names.version, "_version"},
   };
   for (const auto& [place, text] : all) {

@@ -75,6 +75,18 @@ bool is_plain(const Looker& looker, PyObject* tensor) {
   return Py_TYPE(tensor) == looker.tensor || Py_TYPE(tensor) == looker.parameter;
 }
 
+// Programs free the storage of tensors that they go on using as names: resize_(0).
+bool is_there(PyObject* tensor, std::int64_t address, std::int64_t size) {
+  const Owned storage(PyObject_CallMethodObjArgs(tensor, names.untyped_storage, nullptr));
+  if (storage == nullptr) return false;
+  const Owned bytes(PyObject_CallMethodObjArgs(storage.get(), names.nbytes, nullptr));
+  std::int64_t begin = 0;
+  if (bytes == nullptr || !address_of(storage.get(), begin)) return false;
+  const std::int64_t length = PyLong_AsLongLong(bytes.get());
+  if (PyErr_Occurred() != nullptr) return false;
+  return size == 0 || (begin != 0 && address >= begin && address + size <= begin + length);
+}
+
 // XXH3 of packed row-major elements. Neither a value nor an exception: it has no plain bytes.
 std::optional<std::int64_t> hash_of(const Looker& looker, PyObject* tensor) {
   Owned kept;
@@ -88,6 +100,7 @@ std::optional<std::int64_t> hash_of(const Looker& looker, PyObject* tensor) {
   }
   std::int64_t address = 0, size = 0, hash = 0;
   if (!address_of(tensor, address) || !integer(tensor, names.nbytes, size)) return std::nullopt;
+  if (!is_there(tensor, address, size)) return std::nullopt;
   const std::uint64_t addresses[] = {static_cast<std::uint64_t>(address)};
   const std::uint64_t sizes[] = {static_cast<std::uint64_t>(size)};
   if (sizes[0] < kLongHash) {

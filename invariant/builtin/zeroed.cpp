@@ -90,6 +90,7 @@ struct Explained {
   double left_alone = 1;  // share of the gradient that the output gradients do not explain
   double left_both = 1;   // and that they and the gradient before do not
   double old_share = 0;   // how much of the gradient before is in it
+  double fresh_part = 0;  // norm of what the output gradients make of it, relative
 };
 
 // Least squares: gradient = a * fresh, and gradient = a * fresh + b * old.
@@ -104,6 +105,7 @@ Explained explain(const Sums& gradient, const Sums& fresh, const Sums& old) {
   if (!(determinant > 1e-6 * ff * oo)) return result;  // the two are parallel
   const double a = (gf * oo - go * fo) / determinant;
   result.old_share = (go * ff - gf * fo) / determinant;
+  result.fresh_part = std::fabs(a) * std::sqrt(ff / gg);
   double left = 0;
   for (std::size_t i = 0; i < gradient.size(); ++i) {
     const double rest = gradient[i] - a * fresh[i] - result.old_share * old[i];
@@ -229,7 +231,8 @@ class Zeroed final : public Check {
     // Of 8 numbers and more a gradient that is not in there cannot explain nearly all that is left.
     const bool holds_old = explained.left_alone > kRounding && explained.left_both < kExplained &&
                            explained.left_both < 0.1 * explained.left_alone &&
-                           std::fabs(explained.old_share) > 0.05;
+                           std::fabs(explained.old_share) > 0.05 &&
+                           explained.fresh_part > 0.05;  // else it is the gradient before
     if (!holds_old && explained.left_alone > kExplained) {
       ++outcome.unchecked["biases whose gradient the recorded ones do not add up to"];
       return true;

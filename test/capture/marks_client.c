@@ -76,6 +76,21 @@ static int refused_call(ttrace_collective c, const char* words) {
   return 1;
 }
 
+/* One that is too long must not cost what is recorded later. */
+static int refused_name(void) {
+  static char name[70001];
+  const uint64_t shape[1] = {1};
+  const float value = 1;
+  ttrace_tensor tensor;
+  memset(name, 'x', sizeof name - 1);
+  memset(&tensor, 0, sizeof tensor);
+  tensor.struct_size = sizeof tensor;
+  tensor.phase = TTRACE_FORWARD, tensor.dtype = TTRACE_FLOAT32, tensor.ndim = 1;
+  tensor.shape = shape, tensor.data = &value, tensor.alias_of = -1;
+  tensor.module = name, tensor.slot = "output.0";
+  return ttrace_record(&tensor) != -EINVAL;
+}
+
 static int wrong_calls(void) {
   const int32_t twice[2] = {1, 1}, below[1] = {-1};
   const ttrace_collective good = collective("barrier", 0);
@@ -109,6 +124,7 @@ static int wrong_calls(void) {
   failed += ttrace_group("g", twice, 2) != -EINVAL || ttrace_group("g", below, 1) != -EINVAL;
   failed += ttrace_group("g", twice, 0) != -EINVAL || ttrace_group("g", NULL, 1) != -EINVAL;
   failed += ttrace_push_scope("") != -EINVAL || ttrace_pop_scope() != -EINVAL;
+  failed += refused_name();
   failed += ttrace_record_collective(&good) != 0;
   return failed + (ttrace_close() != 0);
 }

@@ -237,6 +237,7 @@ class Behaviour(EventsTest):
         ours, plain = torch.load(self.out), self.plain("observed")
         self.assertIn("backward", plain["seen"])
         self.assertEqual(ours["seen"], plain["seen"])
+        self.assertEqual(ours["code"], plain["code"])
         self.assertEqual(plain["warned"][0][0], "events.py")
         self.assertEqual(ours["warned"], plain["warned"])
         self.assert_same_bits(ours["deepest"], plain["deepest"])

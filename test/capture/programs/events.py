@@ -285,10 +285,22 @@ def observed(out):
             return self.inner(x)
 
     deepest = Deep(230)(torch.ones(2))  # three frames a module, of 1000
+    class Odd(nn.Module):
+        def forward(self, x, *, scale=2.0):
+            return x * scale
+
+    code = torch.fx.symbolic_trace(Odd()).code
+    freed = nn.Linear(4, 2)
+    step = torch.optim.SGD(freed.parameters(), lr=0.1)
+    kept = freed.weight.untyped_storage().nbytes()
+    freed.weight.untyped_storage().resize_(0)  # as sharded and offloaded parameters are
+    step.zero_grad()
+    nn.Identity()(freed.weight)
+    freed.weight.untyped_storage().resize_(kept)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         F.softmax(torch.ones(2, 2))  # which dimension?
-    torch.save({"seen": seen.names, "deepest": deepest,
+    torch.save({"seen": seen.names, "code": code, "deepest": deepest,
                 "warned": [(os.path.basename(w.filename), w.lineno) for w in caught]}, out)
 
 

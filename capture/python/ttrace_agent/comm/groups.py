@@ -2,14 +2,15 @@
 """Process groups that collectives were called on: who is in them, and how many calls there were.
 
 torch gives a group the same name on all of its members. A name is used again after the groups have
-been destroyed; then it counts from zero.
+been destroyed; the second group of name "0" is called "0#2".
 """
 
 from __future__ import annotations
 
+import collections
 import itertools
 import weakref
-from typing import Any, Dict
+from typing import Any, Counter, Dict
 
 
 class Group:
@@ -30,12 +31,15 @@ class Groups:
         self._distributed = torch.distributed
         self._library = library
         self._groups: Dict[str, Group] = {}
+        self._made: Counter[str] = collections.Counter()  # of a name
 
     def find(self, process_group: Any) -> Group:
         name = process_group.group_name
         group = self._groups.get(name)
         if group is None or group.process_group() is not process_group:
-            group = self._groups[name] = Group(process_group, name)
+            self._made[name] += 1
+            known = name if self._made[name] == 1 else f"{name}#{self._made[name]}"
+            group = self._groups[name] = Group(process_group, known)
         return group
 
     def tell(self, group: Group) -> None:

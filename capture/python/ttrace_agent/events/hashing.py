@@ -27,6 +27,8 @@ def _packer(torch: Any) -> Callable[[Any], Any]:
             if local is None:
                 return None
             local = local.detach()
+            if local.is_cpu and local.numel() and not local.untyped_storage().nbytes():
+                return None  # its memory was freed
             if local.layout is not torch.strided:
                 local = local.to_dense()
             return local.resolve_conj().resolve_neg().contiguous().cpu()

@@ -73,6 +73,7 @@ class Recording:
         arming.after_import("torch.distributed.device_mesh", lambda module: dtensor.watch_meshes(
             module, self._mesh.device_meshes))
         # A compiled model begins with a wrapper's frame, which is not to be compiled itself.
+        arming.after_import("torch.fx._symbolic_trace", _keep_fx)
         arming.after_import("torch._dynamo.trace_rules", lambda rules: rules.add(__package__))
         os.register_at_fork(after_in_child=self._after_fork)
         import multiprocessing.util  # children of multiprocessing never run atexit
@@ -211,6 +212,13 @@ def _write_rank_file(folder: str, described: Any) -> None:
     with open(path + ".part", "w", encoding="utf-8") as file:
         json.dump(members, file, indent=1)
     os.replace(path + ".part", path)
+
+
+def _keep_fx(tracing: Any) -> None:
+    """It makes a function of its own of a forward's code, as what that decorates has it."""
+    patch = getattr(tracing, "_patch_function", None)
+    if patch is not None:
+        tracing._patch_function = lambda function, *rest: patch(wrappers.original(function), *rest)
 
 
 def _keep_torchscript(torch: Any) -> None:

@@ -17,6 +17,7 @@ from . import encoding, native
 from .stream import Stream
 
 KEYS_KEPT = 65536  # a program with ever new values must not grow
+BYTES_KEPT = 4 << 20  # of descriptions; their keys are several times as large
 CHOSEN_KEPT = 4096  # likewise, of one function
 LONGEST = 256  # containers with more members are named only, here and in keys.cpp
 LONGEST_TEXT = 4096
@@ -48,6 +49,7 @@ class Values:
         self._arguments: Dict[Any, int] = {}  # numbers of descriptions, by key
         self._results: Dict[Any, int] = {}
         self._states: Dict[Any, int] = {}
+        self._kept: Dict[int, int] = {}  # bytes of descriptions, by id of the table
         self._tables = [self._arguments, self._results, self._states]
         native.use_torch(torch.Tensor, torch.nn.Parameter, torch.dtype, torch.device,
                          _key_of_subclass(torch), torch._C._is_torch_function_mode_enabled,
@@ -100,8 +102,10 @@ class Values:
 
     def _remember(self, table: Dict[Any, int], key: Any, described: bytes,
                   most: int = KEYS_KEPT) -> int:
-        if len(table) >= most:
+        self._kept[id(table)] = self._kept.get(id(table), 0) + len(described)
+        if len(table) >= most or self._kept[id(table)] > BYTES_KEPT:
             table.clear()
+            self._kept[id(table)] = len(described)
         number = table[key] = self._stream.define(described)
         return number
 
@@ -130,7 +134,7 @@ class Values:
     def _container(self, value: Any) -> bytes:
         kind = type(value)
         name = kind.__name__ if kind in (list, tuple, dict) else name_of(kind)
-        if _fits(value, 0):
+        if _fits(value):
             return encoding.mapping([(name, encoding.plain(value))])
         members: List[Tuple[str, bytes]] = []
         if isinstance(value, dict):
@@ -184,20 +188,26 @@ class Values:
                                    tensor.element_size(), shape)
 
 
-def _fits(value: Any, depth: int) -> bool:
+def _fits(value: Any) -> bool:
     """Whether a list, tuple or dict is small and JSON can hold it."""
-    if len(value) > LONGEST or depth == DEPTH:
-        return False
+    return _left(value, 0, LONGEST) >= 0
+
+
+def _left(value: Any, depth: int, left: int) -> int:
+    """Of the members that it may have in all; negative: it does not fit."""
+    left -= len(value)
+    if left < 0 or depth == DEPTH:
+        return -1
     if isinstance(value, dict):
         if not _PLAIN.issuperset(map(type, value)):
-            return False
+            return -1
         value = value.values()
-    kinds = set(map(type, value)) - _PLAIN
-    if not kinds:
-        return True
-    if not all(issubclass(kind, _CONTAINERS) for kind in kinds):
-        return False
-    return all(_fits(member, depth + 1) for member in value if type(member) not in _PLAIN)
+    for member in value:
+        if type(member) not in _PLAIN:
+            left = _left(member, depth + 1, left) if isinstance(member, _CONTAINERS) else -1
+            if left < 0:
+                break
+    return left
 
 
 def _key_of_subclass(torch: Any) -> Callable[[Any], Any]:
