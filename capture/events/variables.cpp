@@ -12,7 +12,8 @@ constexpr std::int64_t kState = 3, kStateValues = 4;  // low bits of a row's cod
 constexpr int kHasData = 1, kHasGradient = 2, kGradientUnknown = 4;
 constexpr int kUnseen = 8;  // never in a file
 constexpr std::size_t kDescriptionsKept = 64;
-constexpr std::uint64_t kLongHash = 1 << 20;  // bytes for which other threads may run
+constexpr std::int64_t kLowest = std::int64_t{1} << 32;  // of the addresses of 64-bit programs
+constexpr std::uint64_t kLongHash = 1 << 20;             // bytes for which other threads may run
 
 enum class Hash : int { no, if_new, surely };
 
@@ -88,7 +89,8 @@ bool is_there(PyObject* tensor, std::int64_t address, std::int64_t size) {
 }
 
 // XXH3 of packed row-major elements. Neither a value nor an exception: it has no plain bytes.
-std::optional<std::int64_t> hash_of(const Looker& looker, PyObject* tensor) {
+// `there`: its memory is known to be.
+std::optional<std::int64_t> hash_of(const Looker& looker, PyObject* tensor, bool there = false) {
   Owned kept;
   const bool plain = is_plain(looker, tensor) && truth(PyObject_GetAttr(tensor, names.is_cpu)) &&
                      truth(PyObject_CallMethodObjArgs(tensor, names.is_contiguous, nullptr));
@@ -100,7 +102,8 @@ std::optional<std::int64_t> hash_of(const Looker& looker, PyObject* tensor) {
   }
   std::int64_t address = 0, size = 0, hash = 0;
   if (!address_of(tensor, address) || !integer(tensor, names.nbytes, size)) return std::nullopt;
-  if (!is_there(tensor, address, size)) return std::nullopt;
+  const bool placed = address >= kLowest || size == 0;  // else an offset into no memory
+  if (!(there && plain && placed) && !is_there(tensor, address, size)) return std::nullopt;
   const std::uint64_t addresses[] = {static_cast<std::uint64_t>(address)};
   const std::uint64_t sizes[] = {static_cast<std::uint64_t>(size)};
   if (sizes[0] < kLongHash) {
@@ -120,9 +123,10 @@ bool look_at_data(const Looker& looker, Seen& seen, PyObject* tensor, Hash how) 
   if (!integer(tensor, names.version, version)) return false;
   if (is_plain(looker, tensor) && !address_of(tensor, address)) return false;
   if (version == seen.version && address == seen.address && how != Hash::surely) return true;
+  const bool there = address == seen.address;  // resizing a storage moves it
   seen.version = version;
   seen.address = address;
-  const std::optional<std::int64_t> hash = hash_of(looker, tensor);
+  const std::optional<std::int64_t> hash = hash_of(looker, tensor, there);
   seen.data = hash.value_or(0);
   seen.flags = (seen.flags & ~(kHasData | kUnseen)) | (hash ? kHasData : 0);
   return PyErr_Occurred() == nullptr;

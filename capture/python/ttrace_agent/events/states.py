@@ -32,12 +32,14 @@ class States:
         self._variables: Dict[int, Any] = {}
         self._optimizers: Dict[int, Tuple[Any, str]] = {}
         self._of_optimizers: Dict[int, Tuple[List[int], List[Any]]] = {}
+        self._of_states: Dict[int, List[Any]] = {}  # variables, by id of the optimizer
+        self._updated: Dict[int, List[Any]] = {}  # by their number
         self._of_models: List[Any] = []
         self._models_seen = -1
 
     def after_fork(self) -> None:
         self._variables = {}
-        self._of_optimizers = {}
+        self._of_optimizers, self._of_states, self._updated = {}, {}, {}
         self._models_seen = -1
 
     # ---- who is who ----
@@ -100,20 +102,16 @@ class States:
         found = self._found_of(optimizer)
         self._look(rows, found, where, *self._wanted(SURELY), True, since)
         if self._want_states:
-            owner, find, name = self._optimizer_name(optimizer), self._find, self._state_name
-            variables, tensors = [], []
-            for parameter in found[1]:
-                for slot, value in (optimizer.state.get(parameter) or {}).items():
-                    if slot != "step" and isinstance(value, self._tensor):
-                        variables.append(find(value, name, parameter, slot, owner))
-                        tensors.append(value)
-            self._look(rows, (variables, tensors), where, SURELY, NO, True)
+            self._look(rows, self._states_of(optimizer, found[1]), where, SURELY, NO, True)
 
     def updated(self, rows: Any, tensors: Iterable[Any], where: str) -> None:
         """After the function that makes the update."""
         tensors = list(tensors)
-        variables = [self._find(tensor, self._parameter_name) for tensor in tensors]
-        self._look(rows, (variables, tensors), where, *self._wanted(SURELY), True)
+        known = self._updated.get(len(tensors))
+        if known is None or not self._looker.are(known, tensors):
+            known = self._updated[len(tensors)] = [self._find(tensor, self._parameter_name)
+                                                   for tensor in tensors]
+        self._look(rows, (known, tensors), where, *self._wanted(SURELY), True)
 
     # ---- looking ----
 
@@ -125,6 +123,21 @@ class States:
 
     def _wanted(self, hash_data: int) -> Tuple[int, int]:
         return hash_data if self._want_data else NO, IF_NEW if self._want_grad else NO
+
+    def _states_of(self, optimizer: Any, parameters: List[Any]) -> Found:
+        of, places = optimizer.state, []
+        for parameter in parameters:
+            for slot, value in (of.get(parameter) or {}).items():
+                if slot != "step" and isinstance(value, self._tensor):
+                    places.append((value, parameter, slot))
+        tensors = [place[0] for place in places]
+        known = self._of_states.get(id(optimizer))
+        if known is None or not self._looker.are(known, tensors):
+            owner = self._optimizer_name(optimizer)
+            known = self._of_states[id(optimizer)] = [
+                self._find(value, self._state_name, parameter, slot, owner)
+                for value, parameter, slot in places]
+        return known, tensors
 
     def _found_of(self, optimizer: Any) -> Found:
         tensors = parameters_of(optimizer)

@@ -50,7 +50,7 @@ class Stream:
         self._file: Optional[int] = None
         self._closed = False
         self._written = 0  # when, ns
-        self._marks: List[Tuple[int, bytes]] = []  # meta variables, and since when they hold
+        self._marks: List[Tuple[int, Dict[str, Any]]] = []  # meta variables, and since when they hold
         self._blocks = bytearray()  # to be written; they wait until the file is open
         self._pending = bytearray()  # definitions
         self._defined = 0
@@ -92,7 +92,7 @@ class Stream:
         """Holds for what is recorded from here on, by any thread."""
         now = time.monotonic_ns()
         with self._lock:
-            self._marks.append((now, encoding.plain(members)))
+            self._marks.append((now, dict(members)))
             if now - self._written >= PATIENCE:
                 self.flush()
 
@@ -114,7 +114,7 @@ class Stream:
             self._pending.clear()
             self._first = self._defined
         for since, members in self._marks:
-            self._block(META, since, members)
+            self._block(META, since, encoding.plain(members))
         self._marks.clear()
         for thread, rows in cut:
             codes = set(memoryview(rows).cast("q")[::4])
