@@ -66,7 +66,8 @@ class Rows:
         self._agent = agent
         self._buffers = buffers
         work = torch._C._distributed_c10d.Work
-        self._is_completed, self._wait = work.is_completed, work.wait  # before they are observed
+        # Before they are observed.
+        self._is_completed, self._wait, self._future = work.is_completed, work.wait, work.get_future
         self._own = _own_references()
         self._lock = threading.RLock()
         self._calls: Deque[Call] = collections.deque()  # not all written yet
@@ -150,7 +151,7 @@ class Rows:
         with self._lock:
             if call.done:
                 return True
-            if not self._is_completed(call.work):
+            if not self._is_over(call.work):
                 return False
             try:
                 self._wait(call.work)  # returns at once, or says that it failed
@@ -159,6 +160,15 @@ class Rows:
                 failed = True
             self._finish(call, failed)
             return True
+
+    def _is_over(self, work: Any) -> bool:
+        """A backend marks the future, for which C++ waits, just before the Work itself."""
+        if self._is_completed(work):
+            return True
+        try:
+            return bool(self._future(work).done())
+        except RuntimeError:  # it has none
+            return False
 
     def _abandon(self, call: Call) -> None:
         for row in call.rows:
