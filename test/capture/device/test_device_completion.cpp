@@ -16,6 +16,15 @@ using std::chrono::milliseconds;
 
 namespace {
 
+struct Events {
+  std::array<void*, 5> all{};
+  ~Events() {
+    for (void* event : all) {
+      if (event != nullptr) ttrace_device_ops()->destroy_event(event);
+    }
+  }
+};
+
 // A reservation of `bytes` that waits for `stream`.
 LateBytes late_bytes(RingProducer& ring, std::size_t bytes, void* stream, void*& event) {
   const DeviceOps& ops = *ttrace_device_ops();
@@ -36,10 +45,10 @@ TEST_CASE("patience is for the next copy, not for all of them") {
   RingConsumer consumer(ring.fd(), ProcessWatch(getpid()));
   consumer.announce(ConsumerState::ready);
   fake::use_context(1);
-  std::array<void*, 5> events{};
+  Events events;  // outlive whoever waits for them
   void* const stream = fake::make_stream();
   DeviceCompletion completion(ring, *ttrace_device_ops());
-  for (void*& event : events) {
+  for (void*& event : events.all) {
     fake::launch(stream, [] { usleep(60000); });
     completion.add(late_bytes(ring, 10, stream, event));
   }
@@ -58,11 +67,11 @@ TEST_CASE("a stream that stands still is given up, and its bytes and those behin
   void* const good = fake::make_stream();
   void* const stuck = fake::make_stream();
   fake::hold(stuck);
-  std::array<void*, 3> events{};
+  Events events;
   DeviceCompletion completion(ring, *ttrace_device_ops());
-  completion.add(late_bytes(ring, 10, good, events[0]));
-  completion.add(late_bytes(ring, 20, stuck, events[1]));
-  completion.add(late_bytes(ring, 30, good, events[2]));
+  completion.add(late_bytes(ring, 10, good, events.all[0]));
+  completion.add(late_bytes(ring, 20, stuck, events.all[1]));
+  completion.add(late_bytes(ring, 30, good, events.all[2]));
   ring.publish();
   CHECK_FALSE(completion.stop(milliseconds(100)));
   CHECK_FALSE(completion.stop(milliseconds(100)));  // whoever asks again
