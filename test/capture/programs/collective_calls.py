@@ -8,6 +8,7 @@ failing: calls that are refused.
 Rank r of N saves its losses as FILE.r.
 """
 import sys
+import time
 
 import torch
 import torch.distributed as dist
@@ -240,6 +241,7 @@ def main():
     torch.save(torch.stack(losses), f"{FILE}.{rank}")
     if MODE == "late":
         send(mine(6), dst=1) if rank == 0 else model.kept.wait()
+    time.sleep(0.2)  # gloo deadlocks with a DDP that goes while it ends its last collective
     dist.destroy_process_group()
 
 

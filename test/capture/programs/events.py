@@ -237,6 +237,7 @@ def ddp(out):
         optimizer.step()
     torch.save({name: p.detach() for name, p in model.named_parameters()},
                f"{out}.{dist.get_rank()}")
+    time.sleep(0.2)  # gloo deadlocks with a DDP that goes while it ends its last collective
     dist.destroy_process_group()
 
 

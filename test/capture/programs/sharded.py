@@ -8,6 +8,7 @@ the data of "single", and gradients are means over them.
 """
 import os
 import sys
+import time
 import warnings
 
 import torch
@@ -94,6 +95,7 @@ def main():
         backward((model(tokens) * torch.arange(7.0)).square().mean())
         step()
     if dist.is_initialized():
+        time.sleep(0.2)  # gloo deadlocks with a DDP that goes while it ends its last collective
         dist.destroy_process_group()
 
 

@@ -2,6 +2,7 @@
 """shards.py own|same SEED: data parallel ranks, each with its shard of every batch; "same": all of
 them with the first."""
 import sys
+import time
 
 import torch
 import torch.distributed
@@ -31,6 +32,7 @@ def main():
         loss = nn.functional.cross_entropy(model({"x": data}), (data[:, 0] > 0).long())
         loss.backward()
         optimizer.step()
+    time.sleep(0.2)  # gloo deadlocks with a DDP that goes while it ends its last collective
     torch.distributed.destroy_process_group()
 
 
