@@ -19,6 +19,17 @@ class CollectiveCheck : public Check {
     }
   }
 
+ protected:
+  // What members do not agree on; the texts are to follow.
+  static Violation started(const Joint& joint) {
+    Violation violation;
+    violation.certainty = joint.certain ? Certainty::certain : Certainty::likely;
+    violation.iteration = joint.iteration;
+    violation.microbatch = joint.calls.front().row->microbatch;
+    violation.module = joint.calls.front().row->module;
+    return violation;
+  }
+
  private:
   virtual void look_at_calls(const Evidence& evidence, const CollectiveLog& log,
                              std::int64_t iteration, Outcome& outcome) = 0;

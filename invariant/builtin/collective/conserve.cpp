@@ -223,15 +223,6 @@ class Conserve final : public CollectiveCheck {
     add(joint, std::move(violation), outcome);
   }
 
-  static Violation started(const Joint& joint) {
-    Violation violation;
-    violation.certainty = joint.certain ? Certainty::certain : Certainty::likely;
-    violation.iteration = joint.iteration;
-    violation.microbatch = joint.calls.front().row->microbatch;
-    violation.module = joint.calls.front().row->module;
-    return violation;
-  }
-
   // Of what is wrong at one place again and again the first of an iteration is told.
   void add(const Joint& joint, Violation violation, Outcome& outcome) {
     const Collective& row = *joint.calls.front().row;

@@ -156,15 +156,6 @@ class Order final : public CollectiveCheck {
     return violation;
   }
 
-  static Violation started(const Joint& joint) {
-    Violation violation;
-    violation.certainty = joint.certain ? Certainty::certain : Certainty::likely;
-    violation.iteration = joint.iteration;
-    violation.microbatch = joint.calls.front().row->microbatch;
-    violation.module = joint.calls.front().row->module;
-    return violation;
-  }
-
   void find_missing(const Evidence& evidence, const Joint& joint, Outcome& outcome) {
     if (!joint.group->complete()) {
       ++outcome.unchecked["some members of a group are not in the trace"];
