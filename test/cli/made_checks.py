@@ -8,7 +8,7 @@ import subprocess
 
 import numpy as np
 
-from made_traces import BUILD, MAKE_TRACE, DiffTest, record
+from made_traces import BUILD, DiffTest, record
 
 CHECK = BUILD / "tools" / "ttrace-check"
 PASSED, VIOLATED, TROUBLE = 0, 1, 2

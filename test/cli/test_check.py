@@ -12,7 +12,8 @@ import unittest
 
 import numpy as np
 
-from made_checks import (CHECK, PASSED, VIOLATED, TROUBLE, TRAINABLE, ROOT_INPUT, F32, drawn, tensor, module, CheckTest, along, dp_tp)
+from made_checks import (CHECK, F32, PASSED, ROOT_INPUT, TRAINABLE, TROUBLE, VIOLATED, CheckTest, along,
+                         dp_tp, drawn, tensor)
 
 
 class Replicas(CheckTest):

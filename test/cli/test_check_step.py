@@ -11,7 +11,8 @@ import unittest
 
 import numpy as np
 
-from made_checks import (PASSED, VIOLATED, TROUBLE, TRAINABLE, NO_GRADIENT, F32, drawn, tensor, module, CheckTest, along)
+from made_checks import (F32, NO_GRADIENT, PASSED, TRAINABLE, TROUBLE, VIOLATED, CheckTest, along, drawn,
+                         tensor)
 
 
 class Norm(CheckTest):

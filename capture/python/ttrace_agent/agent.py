@@ -13,7 +13,7 @@ import os
 import sys
 import traceback
 import warnings
-from typing import Any, Callable, List, Optional, Set, Tuple
+from typing import Any, Callable, List, Set, Tuple
 
 from . import abi, adapters, arming, collectives
 from .gradients import Gradients
