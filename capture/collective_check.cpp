@@ -2,12 +2,54 @@
 // See collective_check.hpp.
 #include "capture/collective_check.hpp"
 
+#include <algorithm>
+#include <array>
+#include <charconv>
+
 #include "libttrace/core/dtype.hpp"
 
 namespace ttrace {
 namespace {
 
 std::string_view view(const char* text) { return text == nullptr ? std::string_view{} : text; }
+
+constexpr std::array<std::string_view, 11> kFunctions{
+    "all_reduce", "reduce",  "broadcast", "reduce_scatter", "all_gather", "all_to_all",
+    "gather",     "scatter", "send",      "recv",           "barrier"};
+constexpr std::array<std::string_view, 9> kReductions{"sum",        "prod", "min", "max", "avg",
+                                                      "premul_sum", "band", "bor", "bxor"};
+constexpr std::uint32_t kFlags = 31;
+constexpr std::uint64_t kMostElements = std::uint64_t{1} << 60;  // of 8 bytes: 2^63
+
+std::string quoted(std::string_view text) { return "\"" + std::string(text.substr(0, 64)) + "\""; }
+
+template <std::size_t count>
+std::string check_one_of(std::string_view text, const char* what,
+                         const std::array<std::string_view, count>& known) {
+  if (std::find(known.begin(), known.end(), text) != known.end()) return {};
+  std::string all;
+  for (const std::string_view one : known) all += (all.empty() ? "" : ", ") + std::string(one);
+  return std::string(what) + " " + quoted(text) + " is none of " + all;
+}
+
+// "3,5": one number for each member.
+std::string check_splits(std::string_view text, const char* what, std::int32_t size) {
+  if (text.empty()) return {};
+  const std::string wrong = std::string(what) + " " + quoted(text);
+  std::int32_t numbers = 0;
+  for (std::string_view rest = text; numbers == 0 || !rest.empty(); ++numbers) {
+    if (numbers != 0) rest.remove_prefix(1);  // a comma
+    std::uint64_t number = 0;
+    const auto [stop, error] = std::from_chars(rest.data(), rest.data() + rest.size(), number);
+    rest.remove_prefix(static_cast<std::size_t>(stop - rest.data()));
+    if (error != std::errc() || (!rest.empty() && rest[0] != ',')) {
+      return wrong + " is no list of numbers like 3,5";
+    }
+  }
+  if (numbers == size) return {};
+  return wrong + " has " + std::to_string(numbers) + " numbers, not one for each of " +
+         std::to_string(size) + " members";
+}
 
 std::string check_numbers(const ttrace_collective& call) {
   const std::string group = " is not in a group of " + std::to_string(call.size);
@@ -16,6 +58,8 @@ std::string check_numbers(const ttrace_collective& call) {
   }
   if (call.peer < -1 || call.peer >= call.size) return "peer " + std::to_string(call.peer) + group;
   if (call.microbatch < TTRACE_CURRENT) return "microbatch is below -2";
+  if (call.count > kMostElements) return "count " + std::to_string(call.count) + " is too large";
+  if ((call.flags & ~kFlags) != 0) return "flags " + std::to_string(call.flags) + " are unknown";
   if (!dtype_from_code(call.dtype)) return "dtype " + std::to_string(call.dtype) + " is unknown";
   return {};
 }
@@ -39,7 +83,11 @@ std::string check_texts(const CheckedCollective& checked) {
   for (const std::string_view text : checked.texts) {
     if (text.size() > kMaxNameBytes) return "a text is longer than 65536 bytes";
   }
-  return {};
+  std::string problem = check_one_of(checked.texts[0], "function", kFunctions);
+  if (problem.empty() && !checked.texts[1].empty()) {
+    problem = check_one_of(checked.texts[1], "reduction", kReductions);
+  }
+  return problem;
 }
 
 void fill(CollectiveBody& body, const ttrace_collective& call, std::uint64_t records) {
@@ -70,6 +118,12 @@ CheckedCollective check_collective(const ttrace_collective& call, std::int32_t m
                    view(call.input_splits), view(call.output_splits)};
   checked.problem = check_texts(checked);
   if (checked.problem.empty()) checked.problem = check_numbers(call);
+  if (checked.problem.empty()) {
+    checked.problem = check_splits(checked.texts[4], "input_splits", call.size);
+  }
+  if (checked.problem.empty()) {
+    checked.problem = check_splits(checked.texts[5], "output_splits", call.size);
+  }
   if (checked.problem.empty()) checked.problem = check_references(call, records);
   if (!checked.problem.empty()) return checked;
   fill(checked.body, call, records);

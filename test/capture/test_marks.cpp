@@ -100,7 +100,7 @@ TEST_CASE("wrong calls are refused with words, and the trace says so") {
   REQUIRE(run_client(scratch.path, "wrong", "TTRACE_COMM=metadata ") == 0);
   const nlohmann::json rank = nlohmann::json::parse(rank_text(scratch.path));
   CHECK(rank["degraded"] == true);
-  CHECK(rank["events"].size() == 21);  // two are the same
+  CHECK(rank["events"].size() == 29);  // two are the same
   CHECK(rank["lost"] == 0);
   CHECK_FALSE(rank.contains("axes"));
   CHECK_FALSE(rank.contains("groups"));
