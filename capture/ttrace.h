@@ -23,7 +23,7 @@ extern "C" {
 #endif
 
 /* Grows with what is added here; structs say by struct_size which of their members they have. */
-#define TTRACE_API_VERSION 2
+#define TTRACE_API_VERSION 3
 
 /* In ttrace_tensor and ttrace_collective: the micro-batch that ttrace_begin_microbatch told. */
 #define TTRACE_CURRENT (-2)
@@ -70,7 +70,8 @@ enum ttrace_collective_flag {
   TTRACE_IN_PLACE = 1,     /* input and output are the same memory */
   TTRACE_ASYNCHRONOUS = 2, /* the call returned before the data were there */
   TTRACE_IN_GROUP = 4,     /* one of several that were issued together */
-  TTRACE_FAILED = 8        /* the call returned an error */
+  TTRACE_FAILED = 8,       /* the call returned an error */
+  TTRACE_BEGUN = 16        /* the call is about to be made: see ttrace_record_collective */
 };
 
 enum ttrace_open_flag {
@@ -185,7 +186,8 @@ typedef struct ttrace_collective {
   uint32_t flags;            /* enum ttrace_collective_flag, or-ed */
   const char* function;      /* "all_reduce", "reduce", "broadcast", "reduce_scatter", "all_gather",
                                 "all_to_all", "gather", "scatter", "send", "recv", "barrier" */
-  const char* reduction;     /* "sum", "prod", "min", "max", "avg", "premul_sum"; NULL: none */
+  const char* reduction;     /* "sum", "prod", "min", "max", "avg", "premul_sum", "band", "bor",
+                                "bxor"; NULL where nothing is reduced */
   const char* group;         /* the same text on all members */
   const char* module;        /* NULL: this thread's innermost scope */
   const char* input_splits;  /* elements for each member where uneven, "3,5"; NULL: equal */
@@ -207,7 +209,13 @@ typedef struct ttrace_collective {
 } ttrace_collective;
 
 /* Adds the call to the current segment, after it was made. 0, or a negative errno: -ENOTCONN also
- * when ttrace-capture was not told to record collectives (--comm). */
+ * when ttrace-capture was not told to record collectives (--comm).
+ *
+ * A run that hangs or dies in the call says so only to who was told before: record it with
+ * TTRACE_BEGUN before it is made, without output, and again without the flag after it. The second
+ * one, of the same group, sequence number and iteration, takes the place of the first; what it has
+ * no input for keeps that of the first, and it stands where the first was recorded. A call whose
+ * second one never comes stays as one that has begun. Since version 3. */
 int ttrace_record_collective(const ttrace_collective* call);
 
 /* What ttrace-capture --comm asked for: 0 nothing, 1 the calls, 2 hashes of their buffers, too, 3

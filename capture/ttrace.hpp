@@ -311,6 +311,11 @@ inline ttrace_collective collective(const char* function, const char* group, std
 inline Result record(const ttrace_collective& call) {
   return Result(ttrace_record_collective(&call));
 }
+// Before it is made; record(call) then says that it has ended.
+inline Result begin(ttrace_collective call) {
+  call.flags |= TTRACE_BEGUN;
+  return record(call);
+}
 
 // ---- where the program is ----
 

@@ -15,6 +15,10 @@ namespace {
 
 constexpr std::size_t kPiece = std::size_t{1} << 20;
 
+std::string where_of(const Collective& call) {
+  return "comm/" + (call.module.empty() ? "@root" : call.module) + "/" + call.function;
+}
+
 }  // namespace
 
 Segments::Segments(std::filesystem::path directory, RankIdentity identity, RankFile& rank_file)
@@ -24,6 +28,7 @@ void Segments::begin(std::int64_t iteration) {
   end(true);
   iteration_ = iteration;
   stored_.clear();
+  calls_.next_segment();
   if (!trouble_.empty()) return;
   try {
     writer_ = std::make_unique<SegmentWriter>(
@@ -50,7 +55,28 @@ bool Segments::record(IncomingRecord incoming, RingConsumer& ring) {
 }
 
 void Segments::collective(Collective incoming) {
-  if (writer_ == nullptr) return rank_file_.count_lost(1);
+  const bool begins = (incoming.flags & kCollectiveBegun) != 0;
+  if (writer_ == nullptr) return rank_file_.count_lost(begins ? 0 : 1);
+  refer_to_stored(incoming);
+  try {
+    const Told told = calls_.tell(*writer_, incoming);
+    if (told == Told::added) ++collectives_;
+    if (told == Told::late) {
+      rank_file_.add_event("end not recorded", where_of(incoming), "it ended after its iteration");
+    }
+    if (told != Told::repeated) return;
+    rank_file_.add_event("not recorded", where_of(incoming),
+                         "call " + std::to_string(incoming.sequence) + " of group " +
+                             incoming.group + " was told before");
+    rank_file_.degrade();
+    rank_file_.count_lost(1);
+  } catch (const std::exception& error) {
+    rank_file_.count_lost(1);
+    stop(error.what());
+  }
+}
+
+void Segments::refer_to_stored(Collective& incoming) const {
   incoming.input = stored_row(incoming.input);
   incoming.output = stored_row(incoming.output);
   // The first record behind the call that is in the file.
@@ -58,13 +84,6 @@ void Segments::collective(Collective incoming) {
   while (behind < stored_.size() && stored_[behind] < 0) ++behind;
   incoming.position = behind < stored_.size() ? static_cast<std::uint64_t>(stored_[behind])
                                               : writer_->record_count();
-  try {
-    writer_->add_collective(incoming);
-    ++collectives_;
-  } catch (const std::exception& error) {
-    rank_file_.count_lost(1);
-    stop(error.what());
-  }
 }
 
 // Of the record that the rank calls `sequence`; -1: it is not in the file.

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "capture/writer_calls.hpp"
 #include "capture/writer_rank_file.hpp"
 #include "libttrace/core/collective.hpp"
 #include "libttrace/core/message.hpp"
@@ -37,7 +38,8 @@ class Segments {
   void begin(std::int64_t iteration);
   // Writes the record, reading its payload from `ring`. False when the stream ended in the middle.
   [[nodiscard]] bool record(IncomingRecord incoming, RingConsumer& ring);
-  // Its input, output and position are the rank's numbers of records.
+  // Its input, output and position are the rank's numbers of records. It may be the end of one
+  // that has begun.
   void collective(Collective incoming);
   // complete: the rank said that the iteration is over.
   void end(bool complete);
@@ -47,6 +49,7 @@ class Segments {
 
  private:
   [[nodiscard]] std::int64_t stored_row(std::int64_t sequence) const;
+  void refer_to_stored(Collective& incoming) const;
   void begin_record(IncomingRecord& incoming);
   [[nodiscard]] bool copy_payload(std::uint64_t bytes, RingConsumer& ring);
   [[nodiscard]] bool commit(const IncomingRecord& incoming);
@@ -63,6 +66,7 @@ class Segments {
   std::uint64_t records_ = 0;  // committed to writer_, and their bytes
   std::uint64_t bytes_ = 0;
   std::uint64_t collectives_ = 0;
+  Calls calls_;
   std::vector<std::int64_t> stored_;  // the rank's sequence -> the segment's; -1: lost
   std::string trouble_;
 };

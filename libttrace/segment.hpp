@@ -45,7 +45,10 @@ class SegmentWriter {
 
   // A call that was made when `collective.position` records were there. Throws Trouble when it
   // refers to a record that was not committed.
-  void add_collective(const Collective& collective);
+  // Returns its row.
+  std::size_t add_collective(const Collective& collective);
+  // What is known of it now.
+  void change_collective(std::size_t row, const Collective& collective);
 
   [[nodiscard]] std::uint64_t record_count() const;
   // Writes /index, /names, /layouts, /collectives, syncs and renames ".part" away. A record in

@@ -61,6 +61,27 @@ std::optional<std::uint64_t> packed_size(const Shape& shape, DType dtype) {
   return bytes;
 }
 
+IndexRow row_of(const Record& record, StringTable& names) {
+  IndexRow row;
+  row.module = names.row_of(record.key.module);
+  row.slot = names.row_of(record.key.slot);
+  if (!record.raw_name.empty() && record.raw_name != record.key.module) {
+    row.raw_name = names.row_of(record.raw_name);
+  }
+  row.phase = static_cast<std::uint8_t>(record.key.phase);
+  row.dtype = static_cast<std::uint8_t>(record.dtype);
+  row.kind = static_cast<std::uint8_t>(record.kind);
+  row.ndim = static_cast<std::uint8_t>(record.shape.size());
+  row.microbatch = std::max(record.key.microbatch, -1);
+  row.call = record.key.call;
+  row.flags = record.flags;
+  row.alias_of = record.alias_of;
+  std::copy(record.shape.begin(), record.shape.end(), row.shape.begin());
+  row.bytes = record.bytes;
+  row.offset = record.offset;
+  return row;
+}
+
 std::int32_t StringTable::row_of(const std::string& text) {
   const auto [at, added] = numbers_.emplace(text, static_cast<std::int32_t>(rows_.size()));
   if (added) rows_.push_back(text);

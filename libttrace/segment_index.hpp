@@ -54,6 +54,9 @@ class StringTable {
   std::vector<std::string> rows_;
 };
 
+// Without layout, hash and statistics.
+[[nodiscard]] IndexRow row_of(const Record& record, StringTable& names);
+
 // What the index says: its rows and the strings they refer to.
 struct SegmentIndex {
   std::vector<IndexRow> rows;

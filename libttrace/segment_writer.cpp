@@ -53,7 +53,10 @@ class SegmentWriter::Impl {
   void append(std::span<const std::byte> bytes);
   void commit();
   void abandon();
-  void add_collective(const Collective& collective);
+  std::size_t add_collective(const Collective& collective);
+  void change_collective(std::size_t row, const Collective& collective) {
+    collectives_.at(row) = row_of(collective);
+  }
   void close(bool complete);
   [[nodiscard]] std::uint64_t record_count() const { return index_.rows.size(); }
 
@@ -78,6 +81,7 @@ class SegmentWriter::Impl {
   void create_dataset(InFlight& flight);
   h5::Id type_of(DType dtype);
   h5::Id group_of(const std::string& path);
+  CollectiveRow row_of(const Collective& collective);
   [[nodiscard]] h5::Handle new_group(h5::Id parent, const char* name) const;
   void link_dataset(InFlight& flight);
   IndexRow row_of(const InFlight& flight);
@@ -298,24 +302,8 @@ void SegmentWriter::Impl::link_dataset(InFlight& flight) {
 
 IndexRow SegmentWriter::Impl::row_of(const InFlight& flight) {
   const Record& record = flight.record;
-  IndexRow row;
-  row.module = names_.row_of(record.key.module);
-  row.slot = names_.row_of(record.key.slot);
-  if (!record.raw_name.empty() && record.raw_name != record.key.module) {
-    row.raw_name = names_.row_of(record.raw_name);
-  }
-  row.phase = static_cast<std::uint8_t>(record.key.phase);
-  row.dtype = static_cast<std::uint8_t>(record.dtype);
-  row.kind = static_cast<std::uint8_t>(record.kind);
-  row.ndim = static_cast<std::uint8_t>(record.shape.size());
-  row.microbatch = std::max(record.key.microbatch, -1);
-  row.call = record.key.call;
-  row.flags = record.flags;
+  IndexRow row = ttrace::row_of(record, names_);
   if (!flight.layout.empty()) row.layout = layouts_.row_of(flight.layout);
-  row.alias_of = record.alias_of;
-  std::copy(record.shape.begin(), record.shape.end(), row.shape.begin());
-  row.bytes = record.bytes;
-  row.offset = record.offset;
   if (flight.is_alias()) {
     const IndexRow& target = index_.rows[static_cast<std::size_t>(record.alias_of)];
     row.hash = target.hash;
@@ -338,14 +326,20 @@ void SegmentWriter::Impl::abandon() {
   flight_.reset();  // a dataset without a name ends with its handle
 }
 
-void SegmentWriter::Impl::add_collective(const Collective& collective) {
+CollectiveRow SegmentWriter::Impl::row_of(const Collective& collective) {
   const std::string problem =
       closed_ ? "the segment is closed" : problem_of(collective, record_count());
   if (!problem.empty()) {
     throw Trouble("cannot write collective", path_.string() + ": " + collective.function, problem);
   }
+  return ttrace::row_of(collective, names_);
+}
+
+std::size_t SegmentWriter::Impl::add_collective(const Collective& collective) {
+  const CollectiveRow row = row_of(collective);
   reserve_row();
-  collectives_.push_back(ttrace::row_of(collective, names_));
+  collectives_.push_back(row);
+  return collectives_.size() - 1;
 }
 
 int SegmentWriter::Impl::release_handles() {
@@ -388,8 +382,11 @@ std::uint64_t SegmentWriter::begin(const Record& record, const std::string& layo
 void SegmentWriter::append(std::span<const std::byte> bytes) { impl_->append(bytes); }
 void SegmentWriter::commit() { impl_->commit(); }
 void SegmentWriter::abandon() { impl_->abandon(); }
-void SegmentWriter::add_collective(const Collective& collective) {
-  impl_->add_collective(collective);
+std::size_t SegmentWriter::add_collective(const Collective& collective) {
+  return impl_->add_collective(collective);
+}
+void SegmentWriter::change_collective(std::size_t row, const Collective& collective) {
+  impl_->change_collective(row, collective);
 }
 std::uint64_t SegmentWriter::record_count() const { return impl_->record_count(); }
 void SegmentWriter::close(bool complete) { impl_->close(complete); }

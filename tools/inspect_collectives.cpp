@@ -27,6 +27,7 @@ Json flags_json(std::uint32_t flags) {
   if ((flags & kCollectiveAsynchronous) != 0) list.push_back("asynchronous");
   if ((flags & kCollectiveInGroup) != 0) list.push_back("in a group call");
   if ((flags & kCollectiveFailed) != 0) list.push_back("failed");
+  if ((flags & kCollectiveBegun) != 0) list.push_back("not ended");
   return list;
 }
 

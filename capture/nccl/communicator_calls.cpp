@@ -60,6 +60,7 @@ TTRACE_EXPORT ncclResult_t ncclGroupStart() {
   return pass(TTRACE_FORWARD(ncclGroupStart), [](ncclResult_t result) { group_started(result); });
 }
 TTRACE_EXPORT ncclResult_t ncclGroupEnd() {
+  if (watched()) quietly(group_ending);
   return pass(TTRACE_FORWARD(ncclGroupEnd),
               [](ncclResult_t result) { group_ended(result, false); });
 }

@@ -17,7 +17,10 @@ ncclResult_t watch(const Call& call, const Forward& forward) {
   if (!watched()) return forward();
   Pending pending{};
   pending.iteration = -1;
-  quietly([&] { pending = begin(call); });
+  quietly([&] {
+    pending = begin(call);
+    starting(pending);
+  });
   ncclResult_t result;
   {
     const Nested guard;

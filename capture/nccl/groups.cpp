@@ -60,6 +60,11 @@ void group_started(ncclResult_t result) {
   if (result == ncclSuccess) ++group().depth;
 }
 
+void group_ending() {
+  if (group().depth != 1) return;
+  for (const Pending& pending : group().calls) announce(pending);
+}
+
 void group_ended(ncclResult_t result, bool simulated) {
   if (group().depth == 0 || --group().depth > 0) return;
   Group ended;
@@ -69,6 +74,10 @@ void group_ended(ncclResult_t result, bool simulated) {
     if (started(result) && *where != nullptr) enter(*where, std::move(communicator));
   }
   for (Pending& pending : ended.calls) end_call(std::move(pending), result);
+}
+
+void starting(const Pending& pending) {
+  if (pending.communicator != nullptr && group().depth == 0) announce(pending);
 }
 
 void settle(Pending&& pending, ncclResult_t result) {

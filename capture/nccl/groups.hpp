@@ -26,9 +26,13 @@ class Nested {
 bool watched();
 
 void group_started(ncclResult_t result);
+// Before ncclGroupEnd: its calls are to run now.
+void group_ending();
 // Of ncclGroupEnd; `simulated`: of ncclGroupSimulateEnd, which starts nothing.
 void group_ended(ncclResult_t result, bool simulated);
 
+// Before a data call, which in a group only runs at its end.
+void starting(const Pending& pending);
 // After a data call has returned.
 void settle(Pending&& pending, ncclResult_t result);
 

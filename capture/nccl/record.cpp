@@ -163,6 +163,31 @@ std::int64_t record_buffer(const Library& library, const Pending& pending, bool 
   return library.record(&tensor);
 }
 
+void tell(const Library& library, const Pending& pending, std::uint32_t flags,
+          std::int64_t output) {
+  const Call& call = pending.call;
+  const Communicator& communicator = *pending.communicator;
+  ttrace_collective row{};
+  row.struct_size = sizeof row;
+  row.flags = pending.flags | flags;
+  row.function = function_of(call.kind);
+  row.reduction = reduction_of(call.op);
+  row.group = communicator.group.c_str();
+  row.module = pending.module.c_str();
+  row.sequence = pending.sequence;
+  row.count = call.count;
+  row.factor = pending.factor;
+  row.member = communicator.member;
+  row.size = communicator.size;
+  row.peer = call.peer >= 0 && call.peer < communicator.size ? call.peer : -1;
+  row.microbatch = pending.microbatch;
+  row.dtype = static_cast<std::uint8_t>(dtype_of(call.type));
+  row.input = pending.input;
+  row.output = output;
+  row.position = pending.input >= 0 ? pending.input : -1;
+  library.record_collective(&row);
+}
+
 }  // namespace
 
 Pending begin(const Call& call) {
@@ -197,6 +222,12 @@ Pending begin(const Call& call) {
   return pending;
 }
 
+void announce(const Pending& pending) {
+  const Library* library = nccl::library();
+  if (pending.iteration < 0 || library == nullptr) return;
+  tell(*library, pending, TTRACE_BEGUN, -1);
+}
+
 void complete(const Pending& pending, bool failed) {
   const Library* library = nccl::library();
   if (pending.iteration < 0 || library == nullptr) return;
@@ -212,25 +243,7 @@ void complete(const Pending& pending, bool failed) {
   if (library->wanted() >= 2 && !failed && extent.output > 0 && call.receive != nullptr) {
     output = record_buffer(*library, pending, true, call.receive, extent.output);
   }
-  ttrace_collective row{};
-  row.struct_size = sizeof row;
-  row.flags = pending.flags | (failed ? std::uint32_t{TTRACE_FAILED} : 0u);
-  row.function = function_of(call.kind);
-  row.reduction = reduction_of(call.op);
-  row.group = communicator.group.c_str();
-  row.module = pending.module.c_str();
-  row.sequence = pending.sequence;
-  row.count = call.count;
-  row.factor = pending.factor;
-  row.member = communicator.member;
-  row.size = communicator.size;
-  row.peer = call.peer >= 0 && call.peer < communicator.size ? call.peer : -1;
-  row.microbatch = pending.microbatch;
-  row.dtype = static_cast<std::uint8_t>(dtype_of(call.type));
-  row.input = pending.input;
-  row.output = output;
-  row.position = pending.input >= 0 ? pending.input : output >= 0 ? output : -1;
-  library->record_collective(&row);
+  tell(*library, pending, failed ? std::uint32_t{TTRACE_FAILED} : 0u, output);
 }
 
 void note_unseen(const char* function, const char* why) {

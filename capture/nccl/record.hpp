@@ -11,6 +11,9 @@ namespace ttrace::nccl {
 // Before the call; also counts it.
 Pending begin(const Call& call);
 
+// Just before NCCL is to run it: a hang or a death in it is then in the trace.
+void announce(const Pending& pending);
+
 // After NCCL has enqueued it, or has failed: the output is copied on the call's stream, behind it.
 void complete(const Pending& pending, bool failed);
 

@@ -14,6 +14,7 @@ inline constexpr std::uint32_t kCollectiveInPlace = 1u << 0;
 inline constexpr std::uint32_t kCollectiveAsynchronous = 1u << 1;
 inline constexpr std::uint32_t kCollectiveInGroup = 1u << 2;
 inline constexpr std::uint32_t kCollectiveFailed = 1u << 3;
+inline constexpr std::uint32_t kCollectiveBegun = 1u << 4;
 
 inline constexpr std::int64_t kNotRecorded = -1;
 

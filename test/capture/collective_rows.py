@@ -6,7 +6,7 @@ import types
 import h5py
 import numpy
 
-IN_PLACE, ASYNCHRONOUS, IN_GROUP, FAILED = 1, 2, 4, 8
+IN_PLACE, ASYNCHRONOUS, IN_GROUP, FAILED, BEGUN = 1, 2, 4, 8, 16
 TEXTS = ("group", "function", "reduction", "module", "input_splits", "output_splits")
 REDUCTIONS = {"sum": numpy.add, "avg": numpy.add, "max": numpy.maximum, "min": numpy.minimum}
 

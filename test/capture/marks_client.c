@@ -60,12 +60,42 @@ static int collectives(int wanted) {
   return failed + (ttrace_close() != 0);
 }
 
+static int begun(ttrace_collective c) {
+  c.flags |= TTRACE_BEGUN;
+  return ttrace_record_collective(&c) != 0;
+}
+
+/* Two that overlap, one that never ends, one whose end comes too late, and one that is told twice.
+ */
+static int overlapping(void) {
+  int failed = ttrace_open(NULL) != 0 || ttrace_begin_iteration(0) != 0;
+  ttrace_collective sum = collective("all_reduce", 0), gather = collective("all_gather", 1);
+  sum.reduction = "sum";
+  sum.input = record_bytes("sent", 4, "sent");
+  failed += begun(sum);
+  gather.input = record_bytes("part", 4, "part");
+  failed += begun(gather);
+  gather.output = record_bytes("all", 4, "both");
+  failed += ttrace_record_collective(&gather) != 0;
+  sum.input = -1;
+  sum.output = record_bytes("got", 4, "got!");
+  failed += ttrace_record_collective(&sum) != 0;
+  ttrace_collective never = collective("barrier", 2), late = collective("barrier", 3);
+  failed += begun(never) + begun(late);
+  failed += ttrace_begin_iteration(1) != 0 || ttrace_record_collective(&late) != 0;
+  ttrace_collective other = late;
+  other.member = 1; /* of another member of the same process */
+  failed += ttrace_record_collective(&other) != 0 || ttrace_record_collective(&other) != 0;
+  return failed + (ttrace_close() == 0); /* which says that one was lost */
+}
+
 /* Ends without a word in the middle of an iteration, between two calls of one kind. */
 static int dies(void) {
   if (ttrace_open(NULL) != 0 || ttrace_begin_iteration(0) != 0) return 1;
   ttrace_collective c = collective("broadcast", 0);
   c.input = record_bytes("root", 4, "sent");
   if (c.input != 0 || ttrace_record_collective(&c) != 0) return 1;
+  if (begun(collective("barrier", 1))) return 1;
   _exit(9); /* nothing runs at exit */
 }
 
@@ -229,6 +259,7 @@ static int versions(void) {
 int main(int argc, char** argv) {
   const char* what = argc > 1 ? argv[1] : "";
   if (strcmp(what, "collectives") == 0) return collectives(argc > 2 ? atoi(argv[2]) : 0);
+  if (strcmp(what, "overlapping") == 0) return overlapping();
   if (strcmp(what, "dies") == 0) return dies();
   if (strcmp(what, "wrong") == 0) return wrong_calls();
   if (strcmp(what, "marks") == 0) return marks();

@@ -7,7 +7,8 @@ import numpy
 import torch
 
 from agent_runs import PROGRAMS, CaptureTest, Trace, forked, torchrun
-from collective_rows import (ASYNCHRONOUS, FAILED, IN_GROUP, IN_PLACE, calls, collectives, outcome)
+from collective_rows import (ASYNCHRONOUS, BEGUN, FAILED, IN_GROUP, IN_PLACE, calls, collectives,
+                             outcome)
 
 
 def mine(rank, count, scale=1):
@@ -309,7 +310,8 @@ class Collectives(CaptureTest):
                 for row, count in zip(rows, (3, 4, 5)):
                     numpy.testing.assert_array_equal(row.output, mine(0, count) + mine(1, count))
         kept = self.of(trace, 1, 0)[-1]
-        self.assertEqual((kept.function, kept.output, kept.flags), ("recv", None, ASYNCHRONOUS))
+        self.assertEqual((kept.function, kept.output, kept.flags),
+                         ("recv", None, ASYNCHRONOUS | BEGUN))
         self.assertIn(("not recorded", "comm/@root/recv.output"), trace.events(1))
 
     def test_a_refused_call_is_a_row_that_says_so(self):

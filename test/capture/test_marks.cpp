@@ -84,9 +84,44 @@ TEST_CASE("a rank that dies leaves the calls that it had told") {
   }
   const SegmentReader reader(segment);
   CHECK_FALSE(reader.info().complete);
-  REQUIRE(reader.collectives().size() == 1);
+  REQUIRE(reader.collectives().size() == 2);
   CHECK(reader.collectives()[0].function == "broadcast");
   CHECK(reader.collectives()[0].input == 0);
+  CHECK(reader.collectives()[0].flags == 0);
+  CHECK(reader.collectives()[1].function == "barrier");  // in which it died
+  CHECK(reader.collectives()[1].flags == kCollectiveBegun);
+}
+
+TEST_CASE("a call is one row where it began, whenever it ends") {
+  const Scratch scratch;
+  REQUIRE(run_client(scratch.path, "overlapping", "TTRACE_COMM=metadata ") == 0);
+  const SegmentReader first(scratch.path / "rank00000/it000000.h5");
+  REQUIRE(first.collectives().size() == 4);
+  const Collective &sum = first.collectives()[0], &gather = first.collectives()[1];
+  CHECK(sum.function == "all_reduce");
+  CHECK(sum.flags == 0);
+  CHECK(sum.position == 1);
+  CHECK(sum.input == 0);  // as it was told first
+  CHECK(sum.output == 3);
+  CHECK(gather.function == "all_gather");
+  CHECK(gather.flags == 0);
+  CHECK(gather.position == 2);
+  CHECK(gather.input == 1);
+  CHECK(gather.output == 2);
+  for (const std::size_t never : {2, 3}) {
+    CHECK(first.collectives()[never].sequence == never);
+    CHECK(first.collectives()[never].flags == kCollectiveBegun);
+  }
+  const SegmentReader second(scratch.path / "rank00000/it000001.h5");
+  REQUIRE(second.collectives().size() == 1);
+  CHECK(second.collectives()[0].member == 1);
+
+  const nlohmann::json rank = nlohmann::json::parse(rank_text(scratch.path));
+  CHECK(rank["collectives"] == 5);
+  CHECK(rank["lost"] == 1);
+  REQUIRE(rank["events"].size() == 2);
+  CHECK(rank["events"][0]["what"] == "end not recorded");
+  CHECK(rank["events"][1]["why"] == "call 3 of group tp:0,1 was told before");
 }
 
 TEST_CASE("with --estimate and in iterations that are left out no collective is written") {

@@ -21,7 +21,7 @@ NOT_ALIAS = -1
 CURRENT = -2  # as a micro-batch: that of begin_microbatch
 HOST, DEVICE, ANYWHERE = 0, 1, 2  # enum ttrace_device
 # enum ttrace_collective_flag, and what collectives_wanted returns.
-IN_PLACE, ASYNCHRONOUS, IN_GROUP, FAILED = 1, 2, 4, 8
+IN_PLACE, ASYNCHRONOUS, IN_GROUP, FAILED, BEGUN = 1, 2, 4, 8, 16
 NO_COLLECTIVES, METADATA, HASHES, BUFFERS = 0, 1, 2, 3
 _NO_FEED = 1  # of enum ttrace_open_flag: the agent replays by itself
 

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of /collectives, in the order of the calls although some are finished late.
+"""Rows of /collectives, each told twice.
 
-A row goes out once what came out is known: when the program has waited for it, or when it is seen
-that the collective is done and the program holds nothing any more that it could wait with (the
-reducer of DDP waits where Python does not see it). Never earlier, and nothing here waits itself.
+Before the call, so that a run which hangs or dies in it says so; and again once what came out is
+known: when the program has waited for it, or when it is seen that the collective is done and the
+program holds nothing any more that it could wait with (the reducer of DDP waits where Python does
+not see it). Never earlier, and nothing here waits itself.
 """
 
 from __future__ import annotations
 
-import collections
 import sys
 import threading
-from typing import Any, Deque, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from .. import abi
 from ..names import ROOT
@@ -70,13 +70,13 @@ class Rows:
         self._is_completed, self._wait, self._future = work.is_completed, work.wait, work.get_future
         self._own = _own_references()
         self._lock = threading.RLock()
-        self._calls: Deque[Call] = collections.deque()  # not all written yet
+        self._open: Dict[int, Call] = {}  # those that have begun
         self._by_work: Dict[int, Call] = {}
         self._numbers: Dict[Tuple[str, str, int], int] = {}
 
     def begin_iteration(self) -> None:
         with self._lock:
-            self._calls.clear()
+            self._open.clear()
             self._by_work.clear()
             self._numbers.clear()
 
@@ -91,7 +91,8 @@ class Rows:
                 row.position = recorder.latest + 1
                 row.input = self._buffer(row, "input", row.exchange.inputs)
                 row.exchange = row.exchange._replace(inputs=[])  # must not live longer for us
-            self._calls.append(call)
+                self._write(row, abi.BEGUN)
+            self._open[id(call)] = call
 
     def _buffer(self, row: Row, side: str, tensors: Any) -> int:
         return self._buffers.write(row.module or ROOT, f"{row.exchange.function}.{side}",
@@ -141,10 +142,8 @@ class Rows:
             for call in list(self._by_work.values()):
                 if call.finished is None:
                     self.finish_completed(call)
-            for call in list(self._calls):
-                if not call.done:
-                    self._abandon(call)
-            self._write_ready()
+            for call in list(self._open.values()):
+                self._abandon(call)
 
     def finish_completed(self, call: Call) -> bool:
         """If it is; whether it was."""
@@ -185,30 +184,24 @@ class Rows:
         call.done = True
         try:
             for row in call.rows:
-                if failed:
-                    row.flags |= abi.FAILED
-                else:
+                if not failed:
                     row.output = self._buffer(row, "output", row.exchange.outputs)
+                self._write(row, abi.FAILED if failed else 0)
         finally:
             self._forget(call)
-            self._write_ready()
 
     def _forget(self, call: Call) -> None:
+        self._open.pop(id(call), None)
         self._by_work.pop(id(call.work), None)
         call.work = None
 
-    def _write_ready(self) -> None:
-        while self._calls and self._calls[0].done:
-            for row in self._calls.popleft().rows:
-                self._write(row)
-
-    def _write(self, row: Row) -> None:
+    def _write(self, row: Row, flags: int) -> None:
         exchange, group = row.exchange, row.group
         result = self._agent.library.record_collective(
             exchange.function, group.name, sequence=row.sequence, member=group.member,
             size=group.size, count=exchange.count, dtype=self._agent.recorder.code_of(
                 row.dtype), reduction=exchange.reduction, module=row.module,
-            peer=exchange.peer, microbatch=row.microbatch, flags=row.flags, input=row.input,
+            peer=exchange.peer, microbatch=row.microbatch, flags=row.flags | flags, input=row.input,
             output=row.output, position=row.position, input_splits=exchange.input_splits,
             output_splits=exchange.output_splits)
         if result < 0:
