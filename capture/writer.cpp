@@ -152,6 +152,8 @@ int write_rank(const Arguments& arguments, RingConsumer& ring, DetachedChild& ch
     if (drain(ring, segments, rank_file) == StreamEnd::producer_died && segments.open()) {
       rank_file.add_event("rank ended early", "process " + std::to_string(arguments.parent),
                           "it ended in the middle of an iteration, without ttrace_close");
+      const std::vector<RunningCall> running = segments.running_calls();
+      if (!running.empty()) rank_file.tell_running(running);
     }
   } catch (const std::exception& error) {
     trouble = error.what();

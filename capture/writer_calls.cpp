@@ -10,7 +10,8 @@ Told Calls::tell(SegmentWriter& writer, Collective call) {
   const auto found = known_.find(name);
   if (found == known_.end()) {
     if (!begins && left_.erase(name) != 0) return Told::late;
-    const Known known{writer.add_collective(call), call.position, call.input, !begins};
+    const Known known{writer.add_collective(call), call.position, call.input, Clock::now(),
+                      !begins};
     known_.emplace(std::move(name), known);
     return Told::added;
   }
@@ -28,6 +29,16 @@ void Calls::next_segment() {
     if (!known.ended) left_.insert(name);
   }
   known_.clear();
+}
+
+std::vector<RunningCall> Calls::running() const {
+  std::vector<RunningCall> running;
+  for (const auto& [name, known] : known_) {
+    if (known.ended) continue;
+    const std::chrono::duration<double> since = Clock::now() - known.begun;
+    running.push_back({std::get<0>(name), std::get<1>(name), std::get<2>(name), since.count()});
+  }
+  return running;
 }
 
 }  // namespace ttrace

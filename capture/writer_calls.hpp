@@ -3,11 +3,13 @@
 // segment, in the place of the first, so that one that never ends is there, too.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <set>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "libttrace/core/collective.hpp"
 #include "libttrace/segment.hpp"
@@ -27,14 +29,18 @@ class Calls {
   // What it refers to are the segment's records. Throws Trouble when it cannot be written.
   [[nodiscard]] Told tell(SegmentWriter& writer, Collective call);
   void next_segment();
+  // Of this segment.
+  [[nodiscard]] std::vector<RunningCall> running() const;
 
  private:
+  using Clock = std::chrono::steady_clock;
   using Name = std::tuple<std::string, std::int32_t, std::uint64_t>;  // group, member, sequence
 
   struct Known {
     std::size_t row = 0;
     std::uint64_t position = 0;
     std::int64_t input = kNotRecorded;
+    Clock::time_point begun;
     bool ended = false;
   };
 

@@ -101,6 +101,17 @@ void RankFile::degrade() {
   changed_ = true;
 }
 
+void RankFile::tell_running(const std::vector<RunningCall>& calls) {
+  json& running = content_->own["running"] = json::array();
+  for (const RunningCall& call : calls) {
+    running.push_back({{"group", call.group},
+                       {"member", call.member},
+                       {"sequence", call.sequence},
+                       {"seconds", call.seconds}});
+  }
+  changed_ = true;
+}
+
 void RankFile::count(std::uint64_t records, std::uint64_t collectives, std::uint64_t bytes) {
   records_ += records;
   collectives_ += collectives;

@@ -11,6 +11,9 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "capture/writer_calls.hpp"
 
 namespace ttrace {
 
@@ -34,6 +37,8 @@ class RankFile {
   void merge(std::string_view json);
   void add_event(std::string_view what, std::string_view where, std::string_view why);
   void degrade();
+  // Calls that had not ended when the rank did.
+  void tell_running(const std::vector<RunningCall>& calls);
   void count(std::uint64_t records, std::uint64_t collectives, std::uint64_t bytes);
   void count_lost(std::uint64_t records);
   [[nodiscard]] std::uint64_t lost() const { return lost_; }

@@ -45,6 +45,8 @@ class Segments {
   void end(bool complete);
 
   [[nodiscard]] bool open() const { return writer_ != nullptr; }
+  // Of the open segment.
+  [[nodiscard]] std::vector<RunningCall> running_calls() const { return calls_.running(); }
   [[nodiscard]] const std::string& trouble() const { return trouble_; }  // "": none yet
 
  private:

@@ -159,6 +159,15 @@ std::int64_t read_steps(const Node& steps) {
   return steps.is_null() ? -1 : static_cast<std::int64_t>(steps.count());
 }
 
+RunningCall read_running(const Node& object) {
+  RunningCall call;
+  call.group = object.at("group").string();
+  call.member = static_cast<std::int32_t>(object.at("member").count());
+  call.sequence = object.at("sequence").count();
+  call.seconds = object.at("seconds").real();
+  return call;
+}
+
 UpdateGroup read_update(const Node& object) {
   UpdateGroup group;
   group.optimizer = object.at("class").string();
@@ -250,6 +259,10 @@ RankDocument parse_rank_json(const std::string& text, const std::filesystem::pat
     });
   }
   if (document.has("updates")) read_updates(document.at("updates"), info);
+  if (document.has("running")) {
+    document.at("running").each_element(
+        [&](const Node& call) { info.running.push_back(read_running(call)); });
+  }
   if (document.has("events")) {
     document.at("events").each_element(
         [&](const Node& event) { info.events.push_back(read_event(event)); });

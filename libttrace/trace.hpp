@@ -60,6 +60,7 @@ struct RankInfo {
   std::map<std::string, ParameterInfo> parameters;  // by canonical name
   std::map<std::int64_t, std::vector<UpdateGroup>> updates;  // by iteration
   std::vector<Event> events;
+  std::vector<RunningCall> running;
   bool degraded = false;
   std::vector<std::int64_t> iterations;  // that have a segment, ascending
 };

@@ -11,6 +11,7 @@
 #include "libttrace/trace.hpp"
 #include "tools/cli.hpp"
 #include "tools/outputs.hpp"
+#include "tools/trace_state.hpp"
 
 namespace ttrace {
 namespace {
@@ -38,6 +39,7 @@ builtin::CheckReport run(const BuiltinOptions& options) {
     progress.advance(1);
   });
   check_mapped_files();  // before anything that was read is told
+  report.ends_early = early_end(trace_state(options.trace));
   return report;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What trace.json says of the run that wrote a trace of events.
+// What trace.json says of the run that wrote a trace.
 #pragma once
 
 #include <filesystem>

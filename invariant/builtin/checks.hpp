@@ -9,6 +9,7 @@
 namespace ttrace::builtin {
 
 [[nodiscard]] std::unique_ptr<Check> make_order();        // collective/order.cpp
+[[nodiscard]] std::unique_ptr<Check> make_ended();        // collective/ended.cpp
 [[nodiscard]] std::unique_ptr<Check> make_groups();       // collective/groups.cpp
 [[nodiscard]] std::unique_ptr<Check> make_conserve();     // collective/conserve.cpp
 [[nodiscard]] std::unique_ptr<Check> make_twice();        // collective/twice.cpp

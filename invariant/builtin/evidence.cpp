@@ -69,9 +69,27 @@ bool Evidence::complete(std::int64_t iteration) const {
   const auto present = static_cast<std::size_t>(trace_.world_size());
   if (trace_.ranks().size() != present) return false;
   return std::all_of(trace_.ranks().begin(), trace_.ranks().end(), [&](const RankInfo& info) {
-    const SegmentReader* segment = trace_.segment(info.rank, iteration);
-    return !info.degraded && segment != nullptr && segment->info().complete;
+    return !info.degraded && trace_.segment(info.rank, iteration) != nullptr &&
+           cut_short(info.rank, iteration).empty();
   });
+}
+
+std::string Evidence::exception_in(std::int32_t rank, std::int64_t iteration) const {
+  const RankInfo* info = this->rank(rank);
+  if (info == nullptr) return "";
+  const std::string where = "iteration " + std::to_string(iteration);
+  for (const Event& event : info->events) {
+    if (event.what == "exception" && event.where == where) return event.why;
+  }
+  return "";
+}
+
+std::string Evidence::cut_short(std::int32_t rank, std::int64_t iteration) const {
+  const SegmentReader* segment = trace_.segment(rank, iteration);
+  if (segment == nullptr) return "";
+  const std::string exception = exception_in(rank, iteration);
+  if (!exception.empty() || segment->info().complete) return exception;
+  return "its process was gone, or killed";
 }
 
 const RankInfo* Evidence::rank(std::int32_t rank) const {

@@ -19,10 +19,11 @@ std::string_view name_of(Certainty certainty) {
 }
 
 std::span<const CheckEntry> all_checks() {
-  static constexpr std::array<CheckEntry, 18> kChecks{{
+  static constexpr std::array<CheckEntry, 19> kChecks{{
       {"data", "data parallel ranks get different samples, tensor parallel ranks the same",
        make_data},
       {"order", "all members of a group call the same collectives in the same order", make_order},
+      {"ended", "collectives that have begun end, because all members come to them", make_ended},
       {"groups", "groups are ranks along axes of the mesh, in its order", make_groups},
       {"conserve", "what comes out of a collective is what went in", make_conserve},
       {"parts", "what is summed are addends of a tensor, not parts of it", make_parts},

@@ -181,6 +181,7 @@ std::string as_text(const CheckReport& report, std::size_t top) {
   last +=
       "; " + std::to_string(passed) + " of " + counted(report.results.size(), "check") + " passed";
   if (possible > 0) last += ", " + counted(possible, "thing") + " to look at that may be meant";
+  if (!report.ends_early.empty()) last += "; " + report.ends_early;
   return text + last + "\n";
 }
 

@@ -26,6 +26,7 @@ struct CheckResult {
 
 struct CheckReport {
   std::string trace;
+  std::string ends_early;  // how the run ended, where it did not end well
   std::vector<std::int64_t> iterations;
   std::vector<CheckResult> results;
   // Violated when one check is; not_checked when no check compared anything.

@@ -67,6 +67,7 @@ std::string as_json(const CheckReport& report) {
   json["verdict"] = name_of(report.verdict());
   json["trace"] = report.trace;
   json["iterations"] = report.iterations;
+  json["ends_early"] = report.ends_early;
   json["checks"] = Json::array();
   for (const CheckResult& result : report.results) {
     Json entry;

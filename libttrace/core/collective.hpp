@@ -39,4 +39,12 @@ struct Collective {
   std::int64_t output = kNotRecorded;  // and of what came out
 };
 
+// A call that had not ended when the recording did.
+struct RunningCall {
+  std::string group;
+  std::int32_t member = 0;
+  std::uint64_t sequence = 0;
+  double seconds = 0;  // since it began
+};
+
 }  // namespace ttrace

@@ -26,6 +26,7 @@ class Made:
         self.sequences = defaultdict(int)
         self.calls = defaultdict(int)
         self.incomplete = set()
+        self.more = {}  # further members of rank.json, by rank
 
     def record(self, rank: int, key: str, values, dtype: str = "float32", **more) -> int:
         iteration = int(key.split("/")[0][2:])
@@ -92,6 +93,7 @@ class Made:
                 info["axes"] = self.axes(rank)
             if self.groups is not None:
                 info["groups"] = self.groups(rank)
+            info.update(self.more.get(rank, {}))
             iterations = sorted({i for r, i in [*self.records, *self.rows] if r == rank} or {0})
             ranks.append({"rank": rank, "rank_json": info, "segments": [
                 {"iteration": i, "records": self.records[rank, i],

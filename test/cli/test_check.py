@@ -268,7 +268,7 @@ class CommandLine(CheckTest):
     def test_list(self):
         done = self.run_tool("--list")
         self.assertEqual(done.returncode, PASSED)
-        self.assertEqual(len(done.stdout.splitlines()), 18)
+        self.assertEqual(len(done.stdout.splitlines()), 19)
 
 
 if __name__ == "__main__":

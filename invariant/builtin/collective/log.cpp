@@ -86,7 +86,14 @@ CollectiveLog::CollectiveLog(const Trace& trace) : trace_(trace) {
   calls_ = calls.size();
   tell_groups_apart(calls);
   std::map<const Group*, std::vector<Call>> by_group;
-  for (const Call& call : calls) by_group[&group_for(call)].push_back(call);
+  for (const Call& call : calls) {
+    const Group* group = &group_for(call);
+    by_group[group].push_back(call);
+    const std::uint64_t sequence = call.row->sequence;
+    Span& span = spans_.try_emplace({group, call.rank}, Span{sequence, sequence}).first->second;
+    span.first = std::min(span.first, sequence);
+    span.last = std::max(span.last, sequence);
+  }
   for (const Group& group : groups_) {
     if (group.ambiguous) continue;
     Joined joined = join(group, std::move(by_group[&group]));
@@ -157,6 +164,11 @@ std::vector<Call> CollectiveLog::calls(std::int32_t rank, std::int64_t iteration
 const Joint* CollectiveLog::joint_of(const Collective& row) const {
   const auto found = joint_of_.find(&row);
   return found == joint_of_.end() ? nullptr : found->second;
+}
+
+std::optional<Span> CollectiveLog::span_of(const Group& group, std::int32_t rank) const {
+  const auto found = spans_.find({&group, rank});
+  return found == spans_.end() ? std::nullopt : std::optional(found->second);
 }
 
 const Group* CollectiveLog::group_of(const Call& call) const {

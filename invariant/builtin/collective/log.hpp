@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -40,6 +41,11 @@ struct Group {
   [[nodiscard]] std::vector<std::int32_t> known() const;
 };
 
+// The first and the last number of a rank's calls on a group.
+struct Span {
+  std::uint64_t first = 0, last = 0;
+};
+
 struct Joint {
   const Group* group = nullptr;
   std::uint64_t sequence = 0;
@@ -66,6 +72,8 @@ class CollectiveLog {
   // nullptr: the call was joined with nothing.
   [[nodiscard]] const Joint* joint_of(const Collective& row) const;
   [[nodiscard]] const Group* group_of(const Call& call) const;
+  // nullopt: the rank has none.
+  [[nodiscard]] std::optional<Span> span_of(const Group& group, std::int32_t rank) const;
   // Sends and receives that have no other side in the trace.
   [[nodiscard]] const std::map<std::int64_t, std::uint64_t>& unpaired() const { return unpaired_; }
 
@@ -81,10 +89,13 @@ class CollectiveLog {
   std::map<std::pair<std::string, std::int32_t>, std::string> which_;  // of a rank, where shared
   std::map<std::int64_t, std::vector<Joint>> joints_;                  // by iteration
   std::map<const Collective*, const Joint*> joint_of_;
+  std::map<std::pair<const Group*, std::int32_t>, Span> spans_;
   std::map<std::int64_t, std::uint64_t> unpaired_;
 };
 
 [[nodiscard]] bool is_send_or_receive(const Collective& row);
+// The rank ended in it: it failed or had not ended when its iteration was cut short.
+[[nodiscard]] bool stopped(const Evidence& evidence, const Call& call);
 // Each element of what comes out is computed of one of each member: all_reduce, reduce,
 // reduce_scatter.
 [[nodiscard]] bool reduces(const Collective& row);

@@ -66,11 +66,6 @@ std::vector<std::pair<std::string, std::vector<std::int32_t>>> opinions_on(
   return opinions;
 }
 
-// Where a member's calls on a group begin and end.
-struct Span {
-  std::uint64_t first = 0, last = 0;
-};
-
 class Order final : public CollectiveCheck {
  public:
   void look_at_calls(const Evidence& evidence, const CollectiveLog& log, std::int64_t iteration,
@@ -96,14 +91,17 @@ class Order final : public CollectiveCheck {
 
  private:
   void look_at_joint(const Evidence& evidence, const Joint& joint, Outcome& outcome) {
-    const bool failed = std::any_of(joint.calls.begin(), joint.calls.end(), [](const Call& call) {
-      return (call.row->flags & kCollectiveFailed) != 0;
-    });
-    if (failed) {
+    bool last = false;  // the run ended in it
+    for (const Call& call : joint.calls) last = last || stopped(evidence, call);
+    const bool survived =
+        !last && std::any_of(joint.calls.begin(), joint.calls.end(), [](const Call& call) {
+          return (call.row->flags & kCollectiveFailed) != 0;
+        });
+    if (survived) {  // it was refused, and nothing was sent
       ++outcome.unchecked["calls that returned an error"];
       return;
     }
-    if (!joint.complete()) find_missing(evidence, joint, outcome);
+    if (!last && !joint.complete()) find_missing(evidence, joint, outcome);
     if (joint.calls.size() < 2) return;
     ++outcome.compared[joint.paired ? "sends with receives" : "calls of all members"];
     for (const Attribute& attribute : attributes_of(joint)) {
@@ -187,50 +185,28 @@ class Order final : public CollectiveCheck {
   }
 
   // Why it says nothing that the rank's call is not there; "": it is missing.
-  std::string reason_for(const Evidence& evidence, const Joint& joint, std::int32_t rank) {
+  static std::string reason_for(const Evidence& evidence, const Joint& joint, std::int32_t rank) {
     const RankInfo* info = evidence.rank(rank);
     if (info == nullptr) return "some members of a group are not in the trace";
     const SegmentReader* segment = evidence.trace().segment(rank, joint.iteration);
-    if (info->degraded || segment == nullptr || !segment->info().complete) {
+    if (info->degraded || segment == nullptr ||
+        !evidence.cut_short(rank, joint.iteration).empty()) {
       return "a member's recording ended early or lost records";
     }
-    const auto span = spans_of(evidence, *joint.group).find(rank);
-    if (span == spans_[joint.group].end() || joint.sequence < span->second.first) {
-      return "called before a member's recording began";
-    }
-    if (joint.sequence < span->second.last) return "a member's recording has a gap here";
+    const auto span = evidence.collectives().span_of(*joint.group, rank);
+    if (!span || joint.sequence < span->first) return "called before a member's recording began";
+    if (joint.sequence < span->last) return "a member's recording has a gap here";
     return "";
-  }
-
-  const std::map<std::int32_t, Span>& spans_of(const Evidence& evidence, const Group& group) {
-    auto [found, fresh] = spans_.try_emplace(&group);
-    if (!fresh) return found->second;
-    for (const std::int32_t rank : group.ranks) {
-      const RankInfo* info = evidence.rank(rank);
-      if (info == nullptr) continue;
-      for (const std::int64_t iteration : info->iterations) {
-        for (const Call& call : evidence.collectives().calls(rank, iteration)) {
-          if (evidence.collectives().group_of(call) != &group) continue;
-          const std::uint64_t sequence = call.row->sequence;
-          const auto [span, first] = found->second.try_emplace(rank, Span{sequence, sequence});
-          span->second.first = std::min(span->second.first, sequence);
-          span->second.last = std::max(span->second.last, sequence);
-        }
-      }
-    }
-    return found->second;
   }
 
   static bool goes_on(const Evidence& evidence, std::int32_t rank, std::int64_t iteration) {
     const RankInfo* info = evidence.rank(rank);
     return std::any_of(info->iterations.begin(), info->iterations.end(), [&](std::int64_t later) {
-      const SegmentReader* segment = evidence.trace().segment(rank, later);
-      return later > iteration && segment != nullptr && segment->info().complete;
+      return later > iteration && evidence.cut_short(rank, later).empty();
     });
   }
 
   std::map<std::string, std::uint64_t> further_;  // by group
-  std::map<const Group*, std::map<std::int32_t, Span>> spans_;
 };
 
 }  // namespace

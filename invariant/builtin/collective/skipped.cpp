@@ -97,7 +97,7 @@ class Skipped final : public CollectiveCheck {
     std::vector<Use> uses;
     for (const auto& [rank, where] : evidence.places()) {
       const SegmentReader* segment = evidence.trace().segment(rank, iteration);
-      if (segment == nullptr || !segment->info().complete) continue;
+      if (segment == nullptr || !evidence.cut_short(rank, iteration).empty()) continue;
       std::map<std::pair<std::int32_t, std::string>, Use> found;
       for (const Record& record : segment->records()) {
         const Phase phase = record.key.phase;

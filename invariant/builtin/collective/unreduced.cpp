@@ -40,7 +40,7 @@ class Unreduced final : public CollectiveCheck {
     std::map<std::string, Forgotten> forgotten;
     for (const auto& [rank, where] : evidence.places()) {
       const SegmentReader* segment = evidence.trace().segment(rank, iteration);
-      if (segment == nullptr || !segment->info().complete) continue;
+      if (segment == nullptr || !evidence.cut_short(rank, iteration).empty()) continue;
       look_at_rank(evidence, rank, iteration, *segment, forgotten, outcome);
     }
     for (const auto& [parameter, found] : forgotten) {

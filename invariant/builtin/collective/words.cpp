@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// How groups and collectives are called in what is reported.
+// How groups and collectives are called in what is reported, and how they ended.
 #include "invariant/builtin/collective/log.hpp"
 #include "invariant/builtin/collective/mesh_fit.hpp"
+#include "invariant/builtin/evidence.hpp"
 #include "libttrace/proof.hpp"
 
 namespace ttrace::builtin {
@@ -27,6 +28,11 @@ std::string named(const Evidence& evidence, const Joint& joint) {
   if (!row.reduction.empty()) text += " (" + row.reduction + ")";
   text += ", call " + std::to_string(joint.sequence) + " of " + group_text(evidence, *joint.group);
   return row.module.empty() ? text : text + " in " + row.module;
+}
+
+bool stopped(const Evidence& evidence, const Call& call) {
+  return (call.row->flags & (kCollectiveFailed | kCollectiveBegun)) != 0 &&
+         !evidence.cut_short(call.rank, call.iteration).empty();
 }
 
 }  // namespace ttrace::builtin
