@@ -70,11 +70,40 @@ std::string check_references(const ttrace_collective& call, std::uint64_t record
       return "buffer " + std::to_string(record) + " is no earlier record of this iteration";
     }
   }
-  if (call.position < -1) return "position is below -1";
   if (call.position > 0 && static_cast<std::uint64_t>(call.position) > records) {
     return "position " + std::to_string(call.position) + " is behind the records of this iteration";
   }
   return {};
+}
+
+// Elements that a member gives and gets, as ttrace.h says what `count` counts.
+struct Extent {
+  std::uint64_t input, output;
+};
+
+Extent extent_of(std::string_view function, std::uint64_t count, std::int32_t size) {
+  const std::uint64_t all = count * static_cast<std::uint64_t>(size);
+  if (function == "all_to_all") return {all, all};
+  if (function == "reduce_scatter" || function == "scatter") return {all, count};
+  if (function == "all_gather" || function == "gather") return {count, all};
+  return {count, count};
+}
+
+std::string doubt_about(const CheckedCollective& checked,
+                        const std::vector<RecordedTensor>& records) {
+  if (!checked.texts[4].empty() || !checked.texts[5].empty()) return {};  // uneven parts
+  const CollectiveBody& body = checked.body;
+  const Extent extent = extent_of(checked.texts[0], body.count, body.size);
+  const auto differs = [&](std::int64_t record, std::uint64_t expected, const char* side) {
+    if (record < 0) return std::string();
+    const RecordedTensor& tensor = records[static_cast<std::size_t>(record)];
+    const std::uint64_t elements = tensor.bytes / size_of(static_cast<DType>(tensor.dtype));
+    if (elements == expected || tensor.dtype != body.dtype) return std::string();
+    return "its " + std::string(side) + " has " + std::to_string(elements) + " elements, not " +
+           std::to_string(expected) + " as its count " + std::to_string(body.count) + " says";
+  };
+  const std::string input = differs(body.input, extent.input, "input");
+  return input.empty() ? differs(body.output, extent.output, "output") : input;
 }
 
 std::string check_texts(const CheckedCollective& checked) {
@@ -107,7 +136,8 @@ void fill(CollectiveBody& body, const ttrace_collective& call, std::uint64_t rec
 }  // namespace
 
 CheckedCollective check_collective(const ttrace_collective& call, std::int32_t microbatch,
-                                   std::string_view scope, std::uint64_t records) {
+                                   std::string_view scope,
+                                   const std::vector<RecordedTensor>& records) {
   CheckedCollective checked;
   if (call.struct_size < sizeof(ttrace_collective)) {
     checked.problem = "struct_size is not set";
@@ -124,9 +154,10 @@ CheckedCollective check_collective(const ttrace_collective& call, std::int32_t m
   if (checked.problem.empty()) {
     checked.problem = check_splits(checked.texts[5], "output_splits", call.size);
   }
-  if (checked.problem.empty()) checked.problem = check_references(call, records);
+  if (checked.problem.empty()) checked.problem = check_references(call, records.size());
   if (!checked.problem.empty()) return checked;
-  fill(checked.body, call, records);
+  fill(checked.body, call, records.size());
+  checked.doubt = doubt_about(checked, records);
   checked.body.microbatch = call.microbatch == TTRACE_CURRENT ? microbatch : call.microbatch;
   for (std::size_t i = 0; i < checked.texts.size(); ++i) {
     checked.body.text_bytes[i] = static_cast<std::uint32_t>(checked.texts[i].size());

@@ -312,6 +312,7 @@ std::int64_t Session::record(const ttrace_tensor* tensor) {
   const bool always = identifies_microbatch(given);
   const std::string_view phase = name_of(static_cast<Phase>(given.phase));
   if (!always && !settings_.filter.wants(phase, checked.module, checked.slot)) return -ENOTCONN;
+  if (given.phase == TTRACE_COMM && settings_.comm < kCommHash) return -ENOTCONN;
   if (steps_from_unknown_state(given)) {
     const bool sent = send_note("not recorded", "step",
                                 "the pack does not have the iteration before, so the states that "
@@ -321,7 +322,8 @@ std::int64_t Session::record(const ttrace_tensor* tensor) {
   }
   DeviceCapture::Place place;
   if (const int refused = find_device(given, checked, place); refused != 0) return refused;
-  const std::uint8_t kind = always ? given.kind : std::max(given.kind, settings_.kind);
+  const std::uint8_t kind =
+      always ? given.kind : std::max(given.kind, settings_.kind_in(given.phase));
   const std::uint64_t sequence = recorded_.size();
   RecordedTensor recorded{checked.bytes, sequence, given.dtype};
   if (given.alias_of >= 0) recorded.root = recorded_[static_cast<std::size_t>(given.alias_of)].root;

@@ -9,6 +9,14 @@
 
 namespace ttrace {
 
+namespace {
+
+std::string where_of(const CheckedCollective& checked) {
+  return "ttrace_record_collective " + std::string(checked.texts[0].substr(0, 64));
+}
+
+}  // namespace
+
 int Session::collectives_wanted() {
   int wanted = comm_.load(std::memory_order_relaxed);
   if (wanted >= 0) return wanted;
@@ -22,14 +30,13 @@ int Session::record_collective(const ttrace_collective* call) {
   if (inert_ || !collecting() || settings_.comm == 0) return -ENOTCONN;
   if (call == nullptr) return fail(EINVAL, "ttrace_record_collective", "no call");
   const CheckedCollective checked =
-      check_collective(*call, microbatch_, innermost_scope(), recorded_.size());
-  const std::string where =
-      checked.problem.empty() && open_iteration_
-          ? std::string{}
-          : "ttrace_record_collective " + std::string(checked.texts[0].substr(0, 64));
-  if (!checked.problem.empty()) return fail(EINVAL, where, checked.problem);
-  if (!open_iteration_) return fail(EINVAL, where, "no iteration was begun");
+      check_collective(*call, microbatch_, innermost_scope(), recorded_);
+  if (!checked.problem.empty()) return fail(EINVAL, where_of(checked), checked.problem);
+  if (!open_iteration_) return fail(EINVAL, where_of(checked), "no iteration was begun");
   if (settings_.estimate) return 0;
+  if (!checked.doubt.empty() && !send_note("doubtful", where_of(checked), checked.doubt, 0)) {
+    return disarm();
+  }
   std::uint64_t bytes = sizeof checked.body;
   for (const std::string_view text : checked.texts) bytes += text.size();
   bool sent = send_header(MessageType::collective, bytes) && send_body(checked.body);

@@ -24,6 +24,9 @@ struct NameFilter {
                            std::string_view slot) const;
 };
 
+// What ttrace_collectives_wanted returns for --comm hash.
+inline constexpr int kCommHash = 2;
+
 struct Settings {
   std::string directory;
   std::string writer;
@@ -37,6 +40,11 @@ struct Settings {
   NameFilter filter;
   std::uint8_t kind = TTRACE_FULL;  // what is kept of tensors that the program gives in full
   int comm = 0;                     // as ttrace_collectives_wanted returns it
+
+  [[nodiscard]] std::uint8_t kind_in(std::uint8_t phase) const {
+    const std::uint8_t hash = TTRACE_HASH;
+    return phase == TTRACE_COMM && comm == kCommHash ? hash : kind;
+  }
 };
 
 // Why there is nothing to capture, or why it cannot be done.

@@ -180,7 +180,9 @@ typedef struct ttrace_tensor {
 int64_t ttrace_record(const ttrace_tensor* tensor);
 
 /* A collective call of this rank, or a send or receive. The buffers are ordinary records of phase
- * TTRACE_COMM, module as here, slot "<function>.input" and "<function>.output". */
+ * TTRACE_COMM, module as here, slot "<function>.input" and "<function>.output". Of these records
+ * --comm hash keeps hashes, --comm metadata and a capture without --comm keep none: ttrace_record
+ * then returns -ENOTCONN, which is a good value for input and output. */
 typedef struct ttrace_collective {
   uint32_t struct_size;      /* sizeof(ttrace_collective) */
   uint32_t flags;            /* enum ttrace_collective_flag, or-ed */
@@ -205,7 +207,7 @@ typedef struct ttrace_collective {
   uint8_t reserved[7];
   int64_t input;    /* what ttrace_record returned for what went in; negative: not recorded */
   int64_t output;   /* likewise for what came out */
-  int64_t position; /* it was called before the record of this sequence number; -1: now */
+  int64_t position; /* it was called before the record of this sequence number; negative: now */
 } ttrace_collective;
 
 /* Adds the call to the current segment, after it was made. 0, or a negative errno: -ENOTCONN also

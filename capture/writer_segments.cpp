@@ -48,7 +48,12 @@ bool Segments::record(IncomingRecord incoming, RingConsumer& ring) {
   bool whole = copy_payload(incoming.payload_bytes, ring);
   Verdict verdict = 0;
   if (incoming.late && whole) whole = ring.read(std::as_writable_bytes(std::span(&verdict, 1)));
-  if (whole && verdict != 0) reject(incoming.record, verdict);
+  if (whole && verdict != 0) {
+    reject(incoming.record, "its copy from the device ended with error " + std::to_string(verdict));
+  }
+  if (incoming.late && !whole) {
+    reject(incoming.record, "the device had not come to it when the process ended");
+  }
   const bool stored = whole && in_record_ && commit(incoming);
   if (!stored) rank_file_.count_lost(1);
   return whole;
@@ -140,11 +145,10 @@ bool Segments::commit(const IncomingRecord& incoming) {
 }
 
 // Its bytes were not copied: it is left out, and so are its aliases.
-void Segments::reject(const Record& record, Verdict verdict) {
+void Segments::reject(const Record& record, const std::string& why) {
   if (std::exchange(in_record_, false)) writer_->abandon();
   stored_.back() = -1;
-  rank_file_.add_event("not recorded", record.key.module + "/" + record.key.slot,
-                       "its copy from the device ended with error " + std::to_string(verdict));
+  rank_file_.add_event("not recorded", record.key.module + "/" + record.key.slot, why);
   rank_file_.degrade();
 }
 

@@ -55,7 +55,7 @@ class Segments {
   void begin_record(IncomingRecord& incoming);
   [[nodiscard]] bool copy_payload(std::uint64_t bytes, RingConsumer& ring);
   [[nodiscard]] bool commit(const IncomingRecord& incoming);
-  void reject(const Record& record, Verdict verdict);
+  void reject(const Record& record, const std::string& why);
   void stop(const std::string& why);
   void close_writer(bool complete);
 

@@ -80,7 +80,10 @@ static int overlapping(void) {
   sum.input = -1;
   sum.output = record_bytes("got", 4, "got!");
   failed += ttrace_record_collective(&sum) != 0;
-  ttrace_collective never = collective("barrier", 2), late = collective("barrier", 3);
+  ttrace_collective never = collective("send", 2), late = collective("barrier", 3);
+  never.input = record_bytes("five bytes", 5, "12345");
+  never.dtype = TTRACE_UINT8; /* as record_bytes has them */
+  never.count = 6;
   failed += begun(never) + begun(late);
   failed += ttrace_begin_iteration(1) != 0 || ttrace_record_collective(&late) != 0;
   ttrace_collective other = late;

@@ -84,6 +84,13 @@ class Ended(CollectiveTest):
         self.assertEqual((found["certainty"], found["evidence"]["rank 3 ended"]),
                          ("likely", "its recording goes to the end of iteration 1"))
 
+    def test_what_was_queued_on_a_device_ended_for_the_host(self):
+        found = self.found(self.killed(*[(TP, [2])] * 6, flags=0), PASSED)
+        self.assertEqual((found["ranks"], found["certainty"]), ([3], "possible"))
+        self.assertIn("call 2 of group g23", found["what"])  # the first that it waits for
+        self.assertIn("rank 2 called it, rank 3 never called it", found["what"])
+        self.assertEqual(found["evidence"]["nor"], "2 further calls")
+
     def test_ranks_that_wait_for_each_other(self):
         # 0 waits for 1 along tp, 1 for 3 along dp, 3 for 2 along tp, 2 for 0 along dp.
         found = self.found(self.killed((TP, [0, 3]), (DP, [1, 2])), VIOLATED)

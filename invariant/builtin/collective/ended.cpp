@@ -16,6 +16,7 @@ namespace {
 
 // Healthy runs that are killed from outside are in some collective, but not in one for so long.
 constexpr double kLongSeconds = 60;
+constexpr std::size_t kShownCalls = 4;
 
 using Ranks = std::vector<std::int32_t>;
 
@@ -82,6 +83,7 @@ std::string ended_by(const Evidence& evidence, std::int32_t rank) {
 std::string inside_text(const Evidence& evidence, const Joint& joint) {
   const Ranks failed = ranks_with(evidence, joint, kCollectiveFailed);
   const Ranks inside = ranks_with(evidence, joint, kCollectiveBegun);
+  if (failed.empty() && inside.empty()) return ranks_text(joint.ranks()) + " called it";
   std::string text = failed.empty() ? "" : "it failed on " + ranks_text(failed);
   if (!failed.empty() && !inside.empty()) text += ", ";
   return inside.empty() ? text : text + ranks_text(inside) + " ended in it";
@@ -124,15 +126,18 @@ class Ended final : public CollectiveCheck {
  private:
   void look_at_joint(const Evidence& evidence, const Joint& joint, Outcome& outcome) {
     std::uint32_t flags = 0;
-    bool any_stopped = false;
+    bool in_it = false, cut = false;
     for (const Call& call : joint.calls) {
       flags |= call.row->flags;
-      any_stopped = any_stopped || stopped(evidence, call);
+      in_it = in_it || stopped(evidence, call);
+      cut = cut || !evidence.cut_short(call.rank, call.iteration).empty();
     }
-    if (any_stopped) {
-      stuck_.push_back({joint, absent_of(evidence, joint)});
-      if (stuck_.back().absent.empty())
-        ++outcome.unchecked["calls that the run ended in, and no member is missing"];
+    // On a device a call has been queued when it returns, and may hang all the same.
+    const Ranks absent = in_it || cut ? absent_of(evidence, joint) : Ranks{};
+    if (in_it || !absent.empty()) stuck_.push_back({joint, absent});
+    if (!absent.empty()) return;
+    if (in_it) {
+      ++outcome.unchecked["calls that the run ended in, and no member is missing"];
     } else if ((flags & kCollectiveFailed) != 0) {
       ++outcome.unchecked["calls that returned an error"];
     } else if ((flags & kCollectiveBegun) != 0) {
@@ -171,10 +176,13 @@ class Ended final : public CollectiveCheck {
 
   // Of several calls that a rank has under way it is in the first one that it waits for itself.
   void remember_where(const Evidence& evidence, std::size_t number, const Call& call) {
-    if (!stopped(evidence, call)) return;
+    if (evidence.cut_short(call.rank, call.iteration).empty()) return;
     const bool waits = (call.row->flags & kCollectiveAsynchronous) == 0;
-    const auto [place, fresh] = where_.emplace(call.rank, Where{number, waits});
-    if (!fresh && waits && !place->second.waits) place->second = {number, waits};
+    const auto [place, fresh] = where_.emplace(call.rank, Where{number, waits, call.row});
+    if (fresh) return;
+    Where& where = place->second;
+    const bool sooner = where.waits == waits && call.row < where.row;
+    if (sooner || (waits && !where.waits)) where = {number, waits, call.row};
   }
 
   // Those that are in no call themselves.
@@ -221,9 +229,14 @@ class Ended final : public CollectiveCheck {
       const Joint& joint = stuck_[number].joint;
       seconds = std::max(seconds, seconds_in(evidence, joint));
       sure = sure || !ranks_with(evidence, joint, kCollectiveFailed).empty();
-      if (number == calls.front()) continue;
+    }
+    for (std::size_t i = 1; i < std::min(calls.size(), kShownCalls); ++i) {
+      const Joint& joint = stuck_[calls[i]].joint;
       violation.evidence.emplace_back("nor",
                                       named(evidence, joint) + ": " + inside_text(evidence, joint));
+    }
+    if (calls.size() > kShownCalls) {
+      violation.evidence.emplace_back("nor", counted(calls.size() - kShownCalls, "further call"));
     }
     if (seconds > 0) violation.evidence.emplace_back("waited", printed(seconds) + " s");
     sure = sure || seconds >= kLongSeconds;
@@ -258,6 +271,7 @@ class Ended final : public CollectiveCheck {
   struct Where {
     std::size_t stuck = 0;
     bool waits = false;
+    const Collective* row = nullptr;  // of the last iteration: later calls come behind it
   };
 
   std::vector<Stuck> stuck_;

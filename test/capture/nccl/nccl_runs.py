@@ -18,7 +18,7 @@ FAKE = BUILD / "test" / "fake_nccl"
 CLIENT = [str(HERE / "nccl_client")]
 HIDDEN = [str(HERE / "nccl_hidden"), str(HERE / "libnccl_scenarios.so")]
 DTYPES = {0: "<f8", 1: "<f4", 3: "<f2", 6: "i1", 9: "<i8"}
-IN_PLACE, ASYNCHRONOUS, IN_GROUP, FAILED = 1, 2, 4, 8
+IN_PLACE, ASYNCHRONOUS, IN_GROUP, FAILED, BEGUN = 1, 2, 4, 8, 16
 COUNT = 6
 
 # Starts the ranks of a job, as a launcher does.

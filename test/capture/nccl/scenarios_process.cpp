@@ -32,6 +32,18 @@ void errors() {
   NCCL(ncclCommDestroy(comm));
 }
 
+// Rank 1 never comes to the second sum, for which rank 0 waits.
+void hangs() {
+  const ncclComm_t comm = rig::world_comm();
+  Stream s;
+  Buffer<float> data(kCount, own());
+  for (int i = 0; i < 2; ++i) {
+    while (i == 1 && rig::rank() == 1) pause();
+    NCCL(ncclAllReduce(data.data(), data.data(), kCount, ncclFloat32, ncclSum, comm, s.handle));
+    s.wait();
+  }
+}
+
 // With FAKE_CUDA_LAZY: who does not wait does not see the result, each time.
 void missing_wait() {
   const ncclComm_t comm = rig::world_comm();
@@ -155,9 +167,9 @@ void threads() {
 }  // namespace
 
 std::vector<rig::Scenario> rig::process_scenarios() {
-  return {{"errors", errors}, {"missing_wait", missing_wait},
-          {"marks", marks},   {"forked", forked},
-          {"smoke", smoke},   {"threads", threads}};
+  return {{"errors", errors},  {"hangs", hangs},   {"missing_wait", missing_wait},
+          {"marks", marks},    {"forked", forked}, {"smoke", smoke},
+          {"threads", threads}};
 }
 
 int run_scenario(const char* name) {

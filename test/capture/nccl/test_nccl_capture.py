@@ -8,8 +8,8 @@ import pathlib
 import subprocess
 import unittest
 
-from nccl_runs import (ASYNCHRONOUS, BUILD, CLIENT, COUNT, FAILED, FAKE, HERE, HIDDEN, IN_GROUP,
-                       IN_PLACE, NcclTest, given, total)
+from nccl_runs import (ASYNCHRONOUS, BEGUN, BUILD, CLIENT, COUNT, FAILED, FAKE, HERE, HIDDEN,
+                       IN_GROUP, IN_PLACE, NcclTest, given, total)
 
 RECORDER = BUILD / "capture" / "nccl" / "libttrace_nccl.so"
 
@@ -202,6 +202,30 @@ class Process(NcclTest):
     def test_a_missing_wait_stays_visible(self):
         self.capture([*CLIENT, "missing_wait"], ranks=2, FAKE_CUDA_LAZY="1")
         self.assertEqual(self.calls()[0].output, total(2))
+
+    def test_a_call_that_hangs_is_there(self):
+        for comm in ("metadata", "full"):
+            with self.subTest(comm):
+                self.setUp()
+                self.capture(["timeout", "-s", "KILL", "4", *CLIENT, "hangs"], ranks=2, comm=comm,
+                             code=247, FAKE_CUDA_LAZY="1")
+                first, second = self.calls(0)
+                self.assertEqual((first.flags, first.sequence), (IN_PLACE, 0))
+                # What NCCL has queued has ended, for a host.
+                full = comm == "full"
+                self.assertEqual(second.flags, IN_PLACE | (BEGUN if full else 0))
+                self.assertEqual(second.input, total(2) if full else None)
+                for running in self.rank_json(0).get("running", []):
+                    self.assertEqual((running["group"], running["member"], running["sequence"]),
+                                     (second.group, 0, 1))
+                    self.assertTrue(1 < running["seconds"] < 5, running)
+                self.assertEqual("running" in self.rank_json(0), full)
+                self.assertEqual([c.sequence for c in self.calls(1)], [0])
+                self.assertNotIn("running", self.rank_json(1))
+                report = subprocess.run([BUILD / "tools" / "ttrace-check", self.trace],
+                                        capture_output=True, text=True)
+                self.assertIn("rank 0 ended in it, rank 1 never called it" if full else
+                              "rank 0 called it, rank 1 never called it", report.stdout)
 
     def test_a_forked_child_records_nothing(self):
         self.capture([*CLIENT, "forked"], ranks=1)
