@@ -54,7 +54,7 @@ class Ended(CollectiveTest):
         self.assertRegex(found["what"], r"^all_gather, call 2 of group g13 \(ranks 1, 3; along dp\) "
                          r"in block: rank 1 ended in it, rank 3 never called it$")
         evidence = found["evidence"]
-        self.assertRegex(evidence["nor"], r"^all_gather, call 2 of group g23 .*rank 2 ended in it$")
+        self.assertRegex(evidence["nor 1"], r"^all_gather, call 2 of group g23 .*rank 2 ended in it$")
         self.assertRegex(evidence["rank 3 called last"], r"^all_reduce \(sum\), call 1 of group g13 "
                          r".* in layer, iteration 1$")
         self.assertEqual(evidence["rank 3 ended"],

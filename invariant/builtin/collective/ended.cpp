@@ -232,7 +232,7 @@ class Ended final : public CollectiveCheck {
     }
     for (std::size_t i = 1; i < std::min(calls.size(), kShownCalls); ++i) {
       const Joint& joint = stuck_[calls[i]].joint;
-      violation.evidence.emplace_back("nor",
+      violation.evidence.emplace_back("nor " + std::to_string(i),
                                       named(evidence, joint) + ": " + inside_text(evidence, joint));
     }
     if (calls.size() > kShownCalls) {
