@@ -6,80 +6,8 @@ import unittest
 
 import numpy as np
 
-from made_checks import F32, PASSED, TROUBLE, VIOLATED, along, dp_tp, drawn
+from made_checks import F32, PASSED, TROUBLE, VIOLATED, along, drawn
 from made_collectives import CollectiveTest, Made
-
-WORLD = [0, 1, 2, 3]
-
-
-class Twice(CollectiveTest):
-    def test_a_sum_that_is_summed_again(self):
-        x = [drawn(seed, 32) for seed in range(2)]
-        made = Made(2, along("dp", 2))
-        made.call("all_reduce", "dp", [0, 1], x, [sum(x)] * 2, reduction="sum", module="fc")
-        made.call("all_reduce", "dp", [0, 1], [sum(x)] * 2, [2 * sum(x)] * 2, reduction="sum",
-                  module="loop")
-        found = self.only(self.run_check(made, VIOLATED, "twice"))
-        self.assertEqual((found["ranks"], found["module"], found["certainty"]),
-                         ([0, 1], "loop", "likely"))
-        self.assertIn("each addend counts 2 times", found["what"])
-
-    def two_axes(self, x, first, second, second_input, **more) -> Made:
-        made = Made(4, dp_tp)
-        for ranks in first:
-            total = sum(x[r] for r in ranks)
-            made.call("all_reduce", f"a{ranks[0]}", ranks, [x[r] for r in ranks],
-                      [total] * len(ranks), reduction="sum")
-        for ranks in second:
-            inputs = [second_input(r) for r in ranks]
-            made.call("all_reduce", f"b{ranks[0]}", ranks, inputs, [sum(inputs)] * len(ranks),
-                      **{"reduction": "sum", **more})
-        return made
-
-    def test_one_axis_after_the_other_is_how_it_is_done(self):
-        x = [drawn(seed, 32) for seed in WORLD]
-        tp = lambda r: x[r // 2 * 2] + x[r // 2 * 2 + 1]  # noqa: E731
-        self.silent(self.two_axes(x, ([0, 1], [2, 3]), ([0, 2], [1, 3]), tp), PASSED, "twice")
-
-    def test_one_axis_and_then_the_world(self):
-        x = [drawn(seed, 32) for seed in WORLD]
-        tp = lambda r: x[r // 2 * 2] + x[r // 2 * 2 + 1]  # noqa: E731
-        result = self.run_check(self.two_axes(x, ([0, 1], [2, 3]), (WORLD,), tp), VIOLATED, "twice")
-        self.assertIn(self.only(result)["ranks"], ([0, 1], [2, 3]))
-        self.silent(self.two_axes(x, ([0, 1], [2, 3]), (WORLD,), tp, reduction="avg"), PASSED,
-                    "twice")
-
-    def test_a_mean_of_sums_is_right(self):
-        x = [drawn(seed, 32) for seed in range(2)]
-        made = Made(2, along("dp", 2))
-        made.call("all_reduce", "dp", [0, 1], x, [sum(x)] * 2, reduction="sum")
-        made.call("all_reduce", "dp", [0, 1], [sum(x)] * 2, [sum(x)] * 2, reduction="avg")
-        self.silent(made, PASSED, "twice")
-
-    def test_zeros_constants_and_few_numbers_tell_nothing(self):
-        for values in (np.zeros(64, F32), np.full(64, 3, F32), drawn(1, 4)):
-            made = Made(2, along("dp", 2))
-            fresh = [drawn(7, 64), drawn(8, 64)]
-            made.call("all_reduce", "dp", [0, 1], fresh, [sum(fresh)] * 2, reduction="sum")
-            made.call("all_reduce", "dp", [0, 1], [values] * 2, [2 * values] * 2, reduction="sum")
-            made.call("all_reduce", "dp", [0, 1], [2 * values] * 2, [4 * values] * 2,
-                      reduction="sum")
-            self.silent(made, PASSED, "twice")
-
-    def test_reduce_scatter_then_all_gather_then_another_axis(self):
-        x = [drawn(seed, 64) for seed in WORLD]
-        made = Made(4, dp_tp)
-        shards = {}
-        for ranks in ([0, 2], [1, 3]):
-            total = x[ranks[0]] + x[ranks[1]]
-            shards[ranks[0]], shards[ranks[1]] = total[:32], total[32:]
-            made.call("reduce_scatter", f"dp{ranks[0]}", ranks, [x[r] for r in ranks],
-                      [shards[r] for r in ranks], reduction="sum")
-        for ranks in ([0, 1], [2, 3]):
-            inputs = [shards[r] for r in ranks]
-            made.call("all_reduce", f"tp{ranks[0]}", ranks, inputs, [sum(inputs)] * 2,
-                      reduction="sum")
-        self.silent(made, PASSED, "twice")
 
 
 class Fresh(CollectiveTest):

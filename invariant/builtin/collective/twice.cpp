@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // A sum is not summed again: when two members of a group put in the same bits, and these are what
-// an earlier sum over both of them had put out, every addend counts twice. A sum over one axis and
-// then over another one is what programs with two axes do: there members have different sums. A
-// mean of equal numbers is that number, so means may follow.
+// an earlier sum over both of them had put out, or that times a number, every addend counts again.
+// A sum over one axis and then over another one is what programs with two axes do: there members
+// have different sums. A mean of equal numbers is that number, so means may follow, also those that
+// are a sum and a division, before or after it: what becomes of the result tells (twice_use.hpp).
+#include <algorithm>
+
 #include "invariant/builtin/checks.hpp"
 #include "invariant/builtin/collective/collective_check.hpp"
 #include "invariant/builtin/collective/log.hpp"
 #include "invariant/builtin/collective/places.hpp"
+#include "invariant/builtin/collective/scale.hpp"
+#include "invariant/builtin/collective/twice_use.hpp"
 #include "invariant/builtin/evidence.hpp"
 #include "libttrace/proof.hpp"
 
@@ -18,26 +23,92 @@ struct PutOut {
   const Call* call = nullptr;
 };
 
-// By content, the outputs of sums in an iteration.
-using Sums = std::multimap<Hash128, PutOut>;
-
-Sums sums_of(const CollectiveLog& log, std::int64_t iteration) {
-  Sums found;
-  for (const Joint& joint : log.of(iteration)) {
-    if (joint.group->size < 2) continue;
-    for (const Call& call : joint.calls) {
-      const bool counts = sums(*call.row) && (call.row->flags & kCollectiveFailed) == 0;
-      if (counts && tells(call.output())) found.emplace(call.output()->hash, PutOut{&joint, &call});
+// The outputs of sums in an iteration.
+class Sums {
+ public:
+  Sums(const CollectiveLog& log, std::int64_t iteration) {
+    for (const Joint& joint : log.of(iteration)) {
+      if (joint.group->size < 2) continue;
+      for (const Call& call : joint.calls) {
+        const bool counts = sums(*call.row) && (call.row->flags & kCollectiveFailed) == 0;
+        const Record* output = call.output();
+        if (!counts || !tells(output)) continue;
+        by_hash_.emplace(output->hash, PutOut{&joint, &call});
+        by_size_.emplace(std::pair(call.segment, element_count(output->shape)),
+                         PutOut{&joint, &call});
+      }
     }
   }
-  return found;
-}
+
+  // Of which these calls, with equal inputs, put in the result again.
+  [[nodiscard]] std::optional<Again> source_of(const Joint& joint,
+                                               const std::vector<const Call*>& calls) const {
+    if (const Joint* same = holder_of(calls.front()->input()->hash, calls)) {
+      return Again{same, &joint, calls, 1};
+    }
+    const Call& first = *calls.front();
+    const Record& input = *first.input();
+    const auto [begin, end] =
+        by_size_.equal_range(std::pair(first.segment, element_count(input.shape)));
+    for (auto sum = begin; sum != end; ++sum) {
+      const Call& output = *sum->second.call;
+      if (output.row >= first.row) continue;
+      const auto scale = scale_between(*output.segment, *output.output(), *first.segment, input);
+      if (!scale) continue;
+      const Joint* source = holder_of(output.output()->hash, calls);
+      if (source != nullptr) return Again{source, &joint, calls, *scale};
+    }
+    return std::nullopt;
+  }
+
+ private:
+  // An earlier sum over at least two of these members that put this out on each of them.
+  [[nodiscard]] const Joint* holder_of(const Hash128& hash,
+                                       const std::vector<const Call*>& calls) const {
+    std::map<const Joint*, std::size_t> holders;
+    const auto [first, last] = by_hash_.equal_range(hash);
+    for (auto sum = first; sum != last; ++sum) {
+      const Call& output = *sum->second.call;
+      for (const Call* call : calls) {
+        const bool before = output.segment == call->segment && output.row < call->row;
+        if (before && ++holders[sum->second.joint] >= 2) return sum->second.joint;
+      }
+    }
+    return nullptr;
+  }
+
+  std::multimap<Hash128, PutOut> by_hash_;
+  std::multimap<std::pair<const SegmentReader*, std::uint64_t>, PutOut> by_size_;
+};
 
 class Twice final : public CollectiveCheck {
  public:
   void look_at_calls(const Evidence& evidence, const CollectiveLog& log, std::int64_t iteration,
                      Outcome& outcome) override {
-    const Sums earlier = sums_of(log, iteration);
+    const std::vector<Again> found = find(log, iteration, outcome);
+    std::set<const Collective*> chain;  // calls that such gradients pass through
+    for (const Again& again : found) {
+      for (const Joint* joint : {again.source, again.joint}) {
+        for (const Call& call : joint->calls) chain.insert(call.row);
+      }
+    }
+    for (const Again& again : found) {
+      const TwiceUse use = use_of(evidence, flow_, again, chain);
+      if (use.harmless) continue;
+      const std::string& module = again.joint->calls.front().row->module;
+      // One place in a program, one line; a surer one comes beside it.
+      if (!told_.emplace(group_text(evidence, *again.joint->group), module, use.certainty).second) {
+        continue;
+      }
+      outcome.report(describe(evidence, again, use));
+    }
+  }
+
+ private:
+  static std::vector<Again> find(const CollectiveLog& log, std::int64_t iteration,
+                                 Outcome& outcome) {
+    std::vector<Again> found;
+    const Sums earlier(log, iteration);
     for (const Joint& joint : log.of(iteration)) {
       const Collective& row = *joint.calls.front().row;
       if (joint.group->size < 2 || !sums(row) || row.reduction == "avg") continue;
@@ -55,50 +126,35 @@ class Twice final : public CollectiveCheck {
       if (looked) ++outcome.compared["inputs of sums"];
       for (const auto& [hash, calls] : inputs) {
         if (calls.size() < 2) continue;
-        const Joint* source = source_of(earlier, hash, calls);
-        if (source == nullptr) continue;
-        if (!told_.emplace(group_text(evidence, *joint.group), row.module).second) continue;
-        outcome.report(describe(evidence, *source, joint, calls));
+        if (auto again = earlier.source_of(joint, calls)) found.push_back(std::move(*again));
       }
     }
+    return found;
   }
 
- private:
-  // An earlier sum over at least two of these members that put this out on each of them.
-  static const Joint* source_of(const Sums& earlier, const Hash128& hash,
-                                const std::vector<const Call*>& calls) {
-    std::map<const Joint*, std::size_t> holders;
-    const auto [first, last] = earlier.equal_range(hash);
-    for (auto sum = first; sum != last; ++sum) {
-      const Call& output = *sum->second.call;
-      for (const Call* call : calls) {
-        const bool before = output.segment == call->segment && output.row < call->row;
-        if (before && ++holders[sum->second.joint] >= 2) return sum->second.joint;
-      }
-    }
-    return nullptr;
-  }
-
-  static Violation describe(const Evidence& evidence, const Joint& source, const Joint& joint,
-                            const std::vector<const Call*>& calls) {
+  static Violation describe(const Evidence& evidence, const Again& again, const TwiceUse& use) {
     Violation violation;
-    const bool mean = source.calls.front().row->reduction == "avg";
-    violation.certainty = mean ? Certainty::possible : Certainty::likely;
-    violation.iteration = joint.iteration;
-    violation.microbatch = joint.calls.front().row->microbatch;
-    for (const Call* call : calls) violation.ranks.push_back(call->rank);
-    violation.module = joint.calls.front().row->module;
-    violation.key = to_string(calls.front()->input()->key);
-    violation.what = named(evidence, joint) + ": " + ranks_text(violation.ranks) +
-                     " put in what is already the result of " + named(evidence, source) +
-                     ", so that each addend counts " + std::to_string(calls.size()) + " times";
+    const Call& first = *again.calls.front();
+    violation.certainty = use.certainty;
+    violation.iteration = again.joint->iteration;
+    violation.microbatch = first.row->microbatch;
+    for (const Call* call : again.calls) violation.ranks.push_back(call->rank);
+    violation.module = first.row->module;
+    violation.key = to_string(first.input()->key);
+    const std::string scaled = again.scale == 1 ? "" : " times " + printed(again.scale);
+    violation.what = named(evidence, *again.joint) + ": " + ranks_text(violation.ranks) +
+                     " put in what is already the result of " + named(evidence, *again.source) +
+                     scaled + ", so that each addend counts " + std::to_string(again.calls.size()) +
+                     " times";
     violation.advice =
         "two places that reduce the same tensor (a hook and the training loop, a module and what "
         "is around it); reduced again by a mean it would do no harm";
+    violation.evidence = use.evidence;
     return violation;
   }
 
-  std::set<std::pair<std::string, std::string>> told_;  // groups and modules
+  GradientFlow flow_;
+  std::set<std::tuple<std::string, std::string, Certainty>> told_;  // groups and modules
 };
 
 }  // namespace
