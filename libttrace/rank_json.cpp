@@ -237,6 +237,7 @@ RankDocument parse_rank_json(const std::string& text, const std::filesystem::pat
   info.world_size = document.at("world_size").number();
   info.degraded = optional_boolean(document, "degraded", false);
   if (document.has("axes")) read_axes(document.at("axes"), info);
+  info.axes_guessed = optional_boolean(document, "axes_guessed", false);
   if (document.has("merged")) {
     document.at("merged").each_member([&](const std::string& name, const Node& size) {
       info.merged.emplace(name, size.count());

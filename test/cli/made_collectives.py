@@ -21,6 +21,8 @@ class Made:
 
     def __init__(self, world: int, axes=None, groups=None):
         self.world, self.axes, self.groups = world, axes, groups
+        self.guessed = False  # the axes
+        self.parameters = lambda rank: []  # names
         self.records = defaultdict(list)  # by rank and iteration
         self.rows = defaultdict(list)
         self.sequences = defaultdict(int)
@@ -88,7 +90,9 @@ class Made:
     def described(self, present=None) -> list:
         ranks = []
         for rank in range(self.world) if present is None else present:
-            info = {"world_size": self.world, "modules": {}}
+            info = {"world_size": self.world, "modules": {}, "axes_guessed": self.guessed,
+                    "parameters": {name: {"shape": [4, 8], "dtype": "float32"}
+                                   for name in self.parameters(rank)}}
             if self.axes is not None:
                 info["axes"] = self.axes(rank)
             if self.groups is not None:

@@ -120,55 +120,6 @@ class Order(CollectiveTest):
                       self.silent(made, PASSED, "order")["not_checked"])
 
 
-class Groups(CollectiveTest):
-    def made(self, *groups, axes=dp_tp, world=4, function="reduce_scatter") -> Made:
-        made = Made(world, axes)
-        for number, ranks in enumerate(groups):
-            rows_only(made, function, f"g{number}", ranks)
-        return made
-
-    def test_lines_planes_and_single_ranks(self):
-        made = self.made([0, 1], [2, 3], [0, 2], [1, 3], WORLD, [2])
-        self.assertEqual(self.silent(made, PASSED, "groups")["compared"],
-                         {"groups with the mesh": 5})
-
-    def test_ranks_that_share_no_axis(self):
-        """0 and 7 lie across a cube; of eight ranks no pattern of such pairs is regular."""
-        cube = lambda rank: [{"name": n, "size": 2, "coord": rank // s % 2}  # noqa: E731
-                             for n, s in (("pp", 4), ("dp", 2), ("tp", 1))]
-        found = self.only(self.run_check(self.made([0, 3, 5], axes=cube, world=8), VIOLATED,
-                                         "groups"))
-        self.assertEqual((found["ranks"], found["certainty"]), ([0, 3, 5], "likely"))
-        self.assertIn("do not stand along axes of the mesh; nearest are", found["what"])
-
-    def test_an_axis_with_a_rank_left_out(self):
-        made = self.made([0, 1, 2], axes=along("dp", 4), function="all_reduce")
-        found = self.only(self.run_check(made, VIOLATED, "groups"))
-        self.assertIn("has not all ranks along dp: these are ranks 0-3", found["what"])
-
-    def test_halves_of_an_axis_and_ends_of_a_pipeline(self):
-        self.silent(self.made([0, 1], [2, 3], axes=along("dp", 4)), PASSED, "groups")
-        self.silent(self.made([0, 3], axes=along("pp", 4)), PASSED, "groups")
-
-    def test_members_in_another_order_than_the_mesh(self):
-        self.silent(self.made([1, 0], function="all_reduce"), PASSED, "groups")
-        found = self.only(self.run_check(self.made([1, 0]), VIOLATED, "groups"))
-        self.assertIn("members 0, 1, ... are ranks 1, 0", found["what"])
-        self.silent(self.made([0, 2, 1, 3]), PASSED, "groups")  # dp within tp: an order, too
-
-    def test_axes_that_overlap_tell_of_the_world_only(self):
-        """Experts are cut over pairs of the four data parallel ranks."""
-        axes = lambda rank: [{"name": "dp", "size": 4, "coord": rank},  # noqa: E731
-                             {"name": "ep", "size": 2, "coord": rank % 2}]
-        result = self.silent(self.made(WORLD, [0, 1], [0, 3], axes=axes), PASSED, "groups")
-        self.assertEqual(result["compared"], {"groups with the mesh": 1})
-        self.assertEqual(result["not_checked"], {"axes of the declared mesh overlap": 2})
-
-    def test_without_a_mesh_nothing_is_said(self):
-        result = self.silent(self.made([0, 3], axes=None), TROUBLE, "groups")
-        self.assertEqual(result["not_checked"], {"no mesh was declared": 1})
-
-
 class Parameters(CollectiveTest):
     """Programs that name the parameter whose gradient they reduce."""
 

@@ -212,7 +212,7 @@ class Agent:
         self._described.add(id(root))
         axes = [{"name": name, "size": size, "coord": coord}
                 for name, size, coord in self.mesh.axes(self.names.roots)]
-        self.tell({"axes": axes, "groups": self.mesh.groups(),
+        self.tell({"axes": axes, "axes_guessed": self.mesh.guessed, "groups": self.mesh.groups(),
                    "modules": self.names.module_table(root),
                    "parameters": self.names.parameter_table(root)})
 

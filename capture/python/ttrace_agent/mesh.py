@@ -21,6 +21,7 @@ class Mesh:
     def __init__(self, torch: Any):
         self._torch = torch
         self.device_meshes: List[Any] = []  # weak references, in order of creation
+        self.guessed = False  # the program stated none of the axes that were asked for last
 
     def rank_and_size(self) -> Tuple[Any, Any]:
         """(None, None) where only the environment can know."""
@@ -34,9 +35,11 @@ class Mesh:
         rank, size = self.rank_and_size()
         if rank is None:
             return []
-        axes = (megatron.axes() or self._device_mesh_axes(roots)
-                or axes_of(self.groups().values(), rank, size))
+        axes = megatron.axes() or self._device_mesh_axes(roots)
+        of_groups = [] if axes else axes_of(self.groups().values(), rank, size)
+        axes = axes or list(of_groups)
         self._add_data_parallel(axes, roots, size)
+        self.guessed = bool(of_groups) or (size > 1 and not axes)
         return axes or ([("rank", size, rank)] if size > 1 else [])
 
     def positions(self, roots: List[Any]) -> Dict[str, AxisPosition]:
