@@ -40,6 +40,7 @@ class TwoRanks(CaptureTest):
         trace, saved = self.traced("ddp", launcher=torchrun(2))
         self.assert_values(trace, saved)
         self.assertEqual(self.axes(trace, 1), [{"name": "dp", "size": 2, "coord": 1}])
+        self.assertFalse(trace.rank(1)["axes_guessed"])
         self.assertIn([0, 1], trace.rank()["groups"].values())
         first = trace.segment(0, 0)
         row = first["mb0/forward/@root/input.0"]
@@ -51,6 +52,7 @@ class TwoRanks(CaptureTest):
         trace, saved = self.traced("tp")
         self.assert_values(trace, saved)
         self.assertEqual(self.axes(trace, 1), [{"name": "tp", "size": 2, "coord": 1}])
+        self.assertFalse(trace.rank(1)["axes_guessed"])
         for rank in range(2):
             segment = trace.segment(0, rank)
             layouts = {key: segment[key].layout for key in (
@@ -95,6 +97,7 @@ class TwoRanks(CaptureTest):
             self.assertEqual(row.alias_of, -1)
             self.assert_same_bits(row.value(), parts[0] + parts[1])
         self.assertEqual(self.axes(trace, 1), [{"name": "rank", "size": 2, "coord": 1}])
+        self.assertTrue(trace.rank(1)["axes_guessed"])
 
     def test_only_the_wanted_rank(self):
         trace, _ = self.capture("rank1", "parallel.py", "ddp", "rank1.pt", ranks=2,

@@ -100,6 +100,7 @@ class Sharded(CaptureTest):
         self.assert_pieces(trace, copies=2)
         self.assertEqual(trace.rank(1)["axes"], [{"name": "stride2", "size": 2, "coord": 0},
                                                  {"name": "stride1", "size": 2, "coord": 1}])
+        self.assertTrue(trace.rank(1)["axes_guessed"])
 
     def test_unsharded_parameters_of_fsdp1_are_whole(self):
         trace = self.traced("whole", 2)
