@@ -151,6 +151,10 @@ void print_collectives(const Trace& trace, const InspectFilter& filter, bool as_
   if (!filter.phase.empty()) {
     throw Trouble("--phase", filter.phase, "is for tensors; with --collectives leave it out");
   }
+  if (trace.logical()) {
+    throw Trouble("--collectives", trace.path().string(),
+                  "ttrace-merge wrote it: calls belong to ranks, ask the trace that it is of");
+  }
   const Json calls = calls_of(trace, filter);
   if (calls.empty()) {
     throw Trouble("--collectives", trace.path().string(),

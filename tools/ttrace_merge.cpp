@@ -25,7 +25,8 @@ constexpr const char* kPurpose =
     "Puts the shards of a trace together to logical tensors, and proves it: each element exactly\n"
     "once, copies bit-equal, no sum pending. What cannot be proved is listed and left out. "
     "Without\n"
-    "a reference only declared layouts merge (see docs/layouts.md).\n"
+    "a reference only declared layouts merge (see docs/layouts.md). Collective calls belong to\n"
+    "ranks and are left out: ttrace-check and ttrace-inspect --collectives read them in TRACE.\n"
     "Exit code 0: all proved; 1: something is not; 2: trouble.";
 
 struct Options {
@@ -229,6 +230,23 @@ void note_lone_microbatches(const Trace& trace, std::int64_t iteration) {
        "may be parts of fewer: --like REFERENCE tells");
 }
 
+// Calls are of ranks, of which a merged trace has none.
+void note_collectives(const Trace& trace, const std::vector<std::int64_t>& iterations) {
+  std::size_t calls = 0;
+  for (const RankInfo& rank : trace.ranks()) {
+    for (const std::int64_t iteration : iterations) {
+      const SegmentReader* segment = trace.segment(rank.rank, iteration);
+      if (segment != nullptr) calls += segment->collectives().size();
+    }
+  }
+  if (calls == 0) return;
+  const std::string path = trace.path().string();
+  note(std::to_string(calls) +
+       (calls == 1 ? " collective call of a rank is" : " collective calls of the ranks are") +
+       " left out, and what went in and came out; they are read where they are: ttrace-check " +
+       path + ", ttrace-inspect " + path + " --collectives");
+}
+
 int run_merge(const Options& options) {
   const Trace trace = Trace::open(options.trace);
   std::optional<Trace> like;
@@ -264,6 +282,7 @@ int run_merge(const Options& options) {
   if (writer) {
     writer->finish();
     if (!options.quiet) {
+      note_collectives(trace, iterations);
       std::printf("\nwrote %s: %llu tensors, %llu bytes\n", options.output.c_str(),
                   static_cast<unsigned long long>(writer->tensors()),
                   static_cast<unsigned long long>(writer->bytes()));
