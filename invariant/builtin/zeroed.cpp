@@ -132,11 +132,19 @@ class Zeroed final : public Check {
     if (!seen_pair_) {
       ++outcome.unchecked["it takes two iterations in a row: ttrace-capture --iterations 0-1"];
     }
+    if (biases_ == 0) return;
+    // Whether to look for a call that is missing, or for what is special about one parameter.
+    const std::string share = std::to_string(holding_) + " of " + std::to_string(biases_);
+    for (Violation& violation : outcome.violations) {
+      violation.evidence.emplace_back("biases whose gradient holds the one before", share);
+    }
   }
 
  private:
   static constexpr const char* kAdvice =
-      "call zero_grad() on this optimizer once an iteration, before the first backward pass";
+      "where gradients are cleared, once an iteration and before its first backward pass: "
+      "zero_grad() of the optimizer or the model that holds this parameter, or of the buffer that "
+      "its gradient is kept in (a bucket, main_grad; in C and C++ a fill with zeros)";
 
   static const Record* compared_before(const ParameterSteps& earlier, const std::string& name,
                                        const Record* now) {
@@ -196,7 +204,7 @@ class Zeroed final : public Check {
     return violation;
   }
 
-  void look_at_biases(const Evidence& evidence, std::int64_t iteration, Outcome& outcome) const {
+  void look_at_biases(const Evidence& evidence, std::int64_t iteration, Outcome& outcome) {
     std::size_t modules = 0;
     for (const auto& [key, shards] : evidence.parameter_shards(iteration)) {
       const bool bias =
@@ -214,8 +222,8 @@ class Zeroed final : public Check {
   }
 
   // The reduction has added up what all ranks that hold a copy have computed.
-  static bool look_at_bias(const Evidence& evidence, std::int64_t iteration,
-                           const std::string& name, const CopySet& set, Outcome& outcome) {
+  bool look_at_bias(const Evidence& evidence, std::int64_t iteration, const std::string& name,
+                    const CopySet& set, Outcome& outcome) {
     const Shard& first = set.front();
     const ParameterSteps& earlier = evidence.parameters(first.rank, iteration - 1);
     const Record* before = compared_before(earlier, name, first.record);
@@ -238,7 +246,9 @@ class Zeroed final : public Check {
       return true;
     }
     ++outcome.compared["gradients of biases"];
+    ++biases_;
     if (!holds_old) return true;
+    ++holding_;
     Violation violation = about(evidence, first.rank, iteration, name);
     violation.what +=
         ": it is the sum of this iteration's output gradients and " + printed(explained.old_share) +
@@ -249,6 +259,8 @@ class Zeroed final : public Check {
   }
 
   bool seen_pair_ = false;
+  std::size_t biases_ = 0;   // that were judged
+  std::size_t holding_ = 0;  // of which the gradient holds the one before
 };
 
 }  // namespace

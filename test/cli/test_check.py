@@ -132,6 +132,17 @@ class Zeroed(CheckTest):
         found = self.only(self.check(self.trace([self.bias(True)], {"fc": "Linear"}), VIOLATED,
                                      "zeroed")["zeroed"])
         self.assertIn("1 x the gradient before", found["what"])
+        self.assertEqual(found["evidence"]["biases whose gradient holds the one before"], "1 of 1")
+
+    def test_how_many_biases_hold_the_old_gradient_is_said(self):
+        """zero_grad() is missing for one optimizer of two."""
+        both = [[*one, *(dict(record, key=record["key"].replace("fc", "head"))
+                       for record in other)]
+                for one, other in zip(self.bias(True), self.bias(False))]
+        found = self.only(self.check(self.trace([both], {"fc": "Linear", "head": "Linear"}),
+                                     VIOLATED, "zeroed")["zeroed"])
+        self.assertEqual((found["module"], found["evidence"]["biases whose gradient holds the one "
+                                                             "before"]), ("fc.bias", "1 of 2"))
 
     def test_one_iteration_tells_nothing(self):
         self.check(self.trace([self.embedding(False)[:1]]), TROUBLE, "zeroed")

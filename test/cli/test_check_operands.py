@@ -86,8 +86,12 @@ class Sends(CollectiveTest):
         result = self.run_check(self.made(True), VIOLATED, "fresh")
         self.assertEqual([(v["microbatch"], v["ranks"], v["module"]) for v in result["violations"]],
                          [(1, [0], "layers.1"), (3, [0], "layers.1")])
-        self.assertIn("successor, it0/mb1/forward/layers.1/output.0, was there before the call",
-                      result["violations"][0]["what"])
+        first = result["violations"][0]
+        self.assertIn("call 1 of group pp (ranks 0, 1; along pp) in layers.1, micro-batch 1: rank 0 "
+                      "puts in the same bits as in micro-batch 0; that was "
+                      "it0/mb0/forward/layers.1/output.0, and it0/mb1/forward/layers.1/output.0, "
+                      "which is another, was there before", first["what"])
+        self.assertIn("which buffer does the send that layers.1 makes read?", first["look_at"])
 
     def test_each_its_own(self):
         self.silent(self.made(False), TROUBLE, "fresh")

@@ -167,9 +167,35 @@ class Fresh final : public CollectiveCheck {
   static Violation describe_outdated(const Evidence& evidence, const PlacedCall& placed,
                                      const Kind& kind, const Record& newer) {
     Violation violation = started(evidence, placed, kind);
-    violation.what += "; they were those of a tensor whose successor, " + to_string(newer.key) +
-                      ", was there before the call";
+    violation.what += "; that was " + tensor_then(newer.key, kind) + ", and " +
+                      to_string(newer.key) + ", which is another, was there before the call";
+    violation.advice = "which buffer does " + called(placed) +
+                       " read? It still holds what it was filled with before: an index that picks "
+                       "one of several buffers, a copy of " +
+                       newer.key.module + "'s " + newer.key.slot +
+                       " into it that is left out, or one on another stream or thread that is not "
+                       "waited for";
     return violation;
+  }
+
+  static std::string tensor_then(Key key, const Kind& kind) {
+    key.microbatch = kind.before.microbatch;
+    return to_string(key);
+  }
+
+  // The line of a program to look for.
+  static std::string called(const PlacedCall& placed) {
+    const Collective& row = *placed.call.row;
+    return "the " + row.function +
+           (row.module.empty() ? std::string() : " that " + row.module + " makes");
+  }
+
+  // "send, call 1 of group pp (ranks 0, 2; along pp) in layers.1".
+  static std::string name_of(const Evidence& evidence, const PlacedCall& placed) {
+    const Collective& row = *placed.call.row;
+    if (const Joint* joint = evidence.collectives().joint_of(row)) return named(evidence, *joint);
+    return row.function + ", call " + std::to_string(row.sequence) + " of group " + row.group +
+           (row.module.empty() ? "" : " in " + row.module);
   }
 
   static Violation started(const Evidence& evidence, const PlacedCall& placed, const Kind& kind) {
@@ -181,13 +207,16 @@ class Fresh final : public CollectiveCheck {
     violation.ranks = {placed.place.rank};
     violation.module = row.module;
     violation.key = to_string(placed.call.input()->key);
-    const std::string before = kind.before.iteration == kind.iteration
-                                   ? "micro-batch " + std::to_string(kind.before.microbatch)
-                                   : "iteration " + std::to_string(kind.before.iteration);
-    violation.what = row.function + ", call " + std::to_string(row.sequence) + " of group " +
-                     row.group + (row.module.empty() ? "" : " in " + row.module) + ": " +
-                     ranks_text({placed.place.rank}) + " puts in the same bits as in " + before;
-    violation.advice = "is the buffer filled before each call, and the copy into it waited for?";
+    const bool same = kind.before.iteration == kind.iteration;
+    const std::string now = same ? ", micro-batch " + std::to_string(kind.microbatch)
+                                 : ", iteration " + std::to_string(kind.iteration);
+    const std::string before = same ? "micro-batch " + std::to_string(kind.before.microbatch)
+                                    : "iteration " + std::to_string(kind.before.iteration);
+    violation.what = name_of(evidence, placed) + now + ": " + ranks_text({placed.place.rank}) +
+                     " puts in the same bits as in " + before;
+    violation.advice = "the buffer that " + called(placed) +
+                       " reads: is it filled anew each time, is that the one that is passed, and "
+                       "is the copy into it over (its stream, its thread)?";
     violation.evidence = {{"module", evidence.described(row.module)}};
     return violation;
   }
