@@ -162,5 +162,45 @@ class Scaled(CollectiveTest):
         self.silent(self.made(1 / 2, 1, spoilt=True), PASSED, "twice")
 
 
+class Buckets(CollectiveTest):
+    """Gradients of several parameters lie behind each other in what is summed, as DDP's do."""
+
+    NAMES = ("fc1.weight", "fc2.weight", "norm.weight")
+
+    def made(self, after: float, bucket_again: bool) -> Made:
+        made = Made(2, along("dp", 2))
+        x = [[drawn(10 * rank + number, 40 + number) for number in range(3)] for rank in range(2)]
+        sums = [x[0][number] + x[1][number] for number in range(3)]
+        made.call("all_reduce", "dp", [0, 1], [np.concatenate(x[0]), np.concatenate(x[1])],
+                  [np.concatenate(sums)] * 2, reduction="sum")
+        for result in [np.concatenate(sums)] if bucket_again else [sums[1]]:
+            made.call("all_reduce", "dp", [0, 1], [result] * 2, [2 * result] * 2, reduction="sum")
+        for number, name in enumerate(self.NAMES):
+            factor = 2 * after if bucket_again or number == 1 else 1
+            for rank in range(2):
+                made.record(rank, f"it0/grad/{name}/reduced", sums[number] * F32(factor))
+        return made
+
+    def test_one_of_a_bucket_is_summed_again(self):
+        for after, code, certainty in ((1, VIOLATED, "likely"), (1 / 2, PASSED, "possible")):
+            found = self.only(self.run_check(self.made(after, False), code, "twice"))
+            self.assertEqual(found["certainty"], certainty)
+            self.assertEqual(found["evidence"]["what becomes of it"],
+                             f"it0/grad/fc2.weight/reduced is {after:g} x the result")
+
+    def test_a_bucket_is_summed_again(self):
+        for after, code, certainty in ((1, VIOLATED, "likely"), (1 / 2, PASSED, "possible")):
+            found = self.only(self.run_check(self.made(after, True), code, "twice"))
+            self.assertEqual(found["certainty"], certainty)
+            self.assertEqual(found["evidence"]["what becomes of it"],
+                             f"it0/grad/fc1.weight/reduced is {after:g} x the result")
+
+    def test_a_bucket_that_is_summed_once(self):
+        made = self.made(1, True)
+        for rank in range(2):
+            del made.rows[rank, 0][1]
+        self.silent(made, PASSED, "twice")
+
+
 if __name__ == "__main__":
     unittest.main()

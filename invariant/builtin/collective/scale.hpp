@@ -16,6 +16,12 @@ namespace ttrace::builtin {
                                                   const SegmentReader& to_segment,
                                                   const Record& to);
 
+// The number that `part` is a run of elements of `whole` times, as gradients lie in a bucket.
+[[nodiscard]] std::optional<double> scale_within(const SegmentReader& whole_segment,
+                                                 const Record& whole,
+                                                 const SegmentReader& part_segment,
+                                                 const Record& part);
+
 // As far as numbers tell that were fitted to rounded tensors.
 [[nodiscard]] bool same_scale(double left, double right);
 

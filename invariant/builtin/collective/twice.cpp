@@ -58,10 +58,28 @@ class Sums {
       const Joint* source = holder_of(output.output()->hash, calls);
       if (source != nullptr) return Again{source, &joint, calls, *scale};
     }
-    return std::nullopt;
+    return inside_of_one(joint, calls);
   }
 
  private:
+  // A bucket of several gradients was summed before, this is one of them.
+  [[nodiscard]] std::optional<Again> inside_of_one(const Joint& joint,
+                                                   const std::vector<const Call*>& calls) const {
+    const Call& first = *calls.front();
+    const Record& input = *first.input();
+    auto sum = by_size_.upper_bound(std::pair(first.segment, element_count(input.shape)));
+    for (; sum != by_size_.end() && sum->first.first == first.segment; ++sum) {
+      const Call& output = *sum->second.call;
+      if (output.row >= first.row) continue;
+      const Joint* source = holder_of(output.output()->hash, calls);
+      if (source == nullptr || searched_ == kSearches) continue;
+      ++searched_;
+      const auto scale = scale_within(*output.segment, *output.output(), *first.segment, input);
+      if (scale) return Again{source, &joint, calls, same_scale(*scale, 1) ? 1 : *scale};
+    }
+    return std::nullopt;
+  }
+
   // An earlier sum over at least two of these members that put this out on each of them.
   [[nodiscard]] const Joint* holder_of(const Hash128& hash,
                                        const std::vector<const Call*>& calls) const {
@@ -77,6 +95,9 @@ class Sums {
     return nullptr;
   }
 
+  static constexpr std::size_t kSearches = 64;  // in an iteration: they read whole buckets
+
+  mutable std::size_t searched_ = 0;
   std::multimap<Hash128, PutOut> by_hash_;
   std::multimap<std::pair<const SegmentReader*, std::uint64_t>, PutOut> by_size_;
 };

@@ -16,15 +16,40 @@
 namespace ttrace::builtin {
 namespace {
 
-// A gradient that one of the results becomes; nullptr: none is known.
-std::pair<const Call*, const Became*> gradient_of(const Evidence& evidence, GradientFlow& flow,
-                                                  const Again& again) {
+struct Gradient {
+  const Call* call = nullptr;
+  const Record* record = nullptr;
+  double factor = 1;  // times the result
+};
+
+constexpr std::size_t kSearches = 8;  // gradients that are looked for in a bucket
+
+// One that lies in the result, among others.
+std::optional<Gradient> inside_of(const Call& call) {
+  const Record* output = call.output();
+  if (!tells(output)) return std::nullopt;
+  std::size_t searched = 0;
+  for (const Record& record : call.segment->records()) {
+    const Key& key = record.key;
+    const bool gradient = key.phase == Phase::grad && key.slot == "reduced" && tells(&record);
+    if (!gradient || record.sequence < output->sequence) continue;
+    if (element_count(record.shape) >= element_count(output->shape)) continue;
+    if (searched++ == kSearches) break;
+    const auto factor = scale_within(*call.segment, *output, *call.segment, record);
+    if (factor) return Gradient{&call, &record, *factor};
+  }
+  return std::nullopt;
+}
+
+// A gradient that one of the results becomes.
+std::optional<Gradient> gradient_of(const Evidence& evidence, GradientFlow& flow,
+                                    const Again& again) {
   for (const Call* call : again.calls) {
     for (const Became& became : flow.of(evidence, call->rank, call->iteration)) {
-      if (became.row == call->row) return {call, &became};
+      if (became.row == call->row) return Gradient{call, became.gradient, became.factor};
     }
   }
-  return {nullptr, nullptr};
+  return inside_of(*again.calls.front());
 }
 
 // A tensor of the program's that is the result of the second sum, bit for bit.
@@ -53,8 +78,8 @@ TwiceUse use_of(const Evidence& evidence, GradientFlow& flow, const Again& again
                 const std::set<const Collective*>& chain) {
   const Collective& row = *again.calls.front()->row;
   const double times = static_cast<double>(again.calls.size()) * weight_of(row);
-  const auto [call, became] = gradient_of(evidence, flow, again);
-  if (became == nullptr) {
+  const std::optional<Gradient> became = gradient_of(evidence, flow, again);
+  if (!became) {
     TwiceUse use;
     const Record* taken = taken_as_it_is(again);
     if (taken == nullptr) {
@@ -67,10 +92,11 @@ TwiceUse use_of(const Evidence& evidence, GradientFlow& flow, const Again& again
   }
   const double changed = became->factor * times * again.scale;
   const double first = weight_of(*again.source->calls.front().row);
-  const auto usual = usual_weight(flow.of(evidence, call->rank, call->iteration), chain);
+  const auto usual =
+      usual_weight(flow.of(evidence, became->call->rank, became->call->iteration), chain);
   TwiceUse use =
       usual ? judge(changed * first / *usual, times, true) : judge(changed, times, false);
-  use.evidence = {{"what becomes of it", to_string(became->gradient->key) + " is " +
+  use.evidence = {{"what becomes of it", to_string(became->record->key) + " is " +
                                              printed(became->factor) + " x the result"}};
   if (usual) {
     use.evidence.emplace_back("sum of its addends", "counts " + printed(changed * first) +
