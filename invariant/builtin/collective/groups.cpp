@@ -175,7 +175,7 @@ class Groups final : public CollectiveCheck {
 
   static void report_order(const Evidence& evidence, const Joint& joint, Outcome& outcome) {
     Violation violation = started(evidence, joint, {}).violation;
-    violation.certainty = Certainty::likely;
+    violation.certainty = mesh_is_guessed(evidence) ? Certainty::possible : Certainty::likely;
     std::vector<std::int32_t> sorted = joint.group->ranks;
     std::sort(sorted.begin(), sorted.end());
     violation.what = named(evidence, joint) + " deals out parts by member number, but members 0, " +
