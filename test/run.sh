@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs what is missing, builds, runs every test; ends with "N passed, N failed".
-#   ./test/run.sh               everything, the C++ unit tests under ASan and UBSan
+#   ./test/run.sh               everything, the C++ unit tests and the NCCL recorder under ASan and
+#                               UBSan, programs of many threads under TSan
 #   ./test/run.sh --build-only  stop after the build
 #   ./test/run.sh NAME...       only these Meson tests
 # SANITIZE=no runs the unit tests as they are, without the sanitizers' build.
 set -euo pipefail
-case "${1:-}" in -h | --help) sed -n '3,8s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
+case "${1:-}" in -h | --help) sed -n '3,9s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 source "$(dirname "$0")/../tools/setup.sh"
 
 build_ttrace
@@ -37,7 +38,7 @@ else
   say "C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer"
   sanitized=$ttrace_root/build-asan
   # Without UBSan's checks for null (ASan stops there, too) and vptr: they take a third of the build.
-  configure_tree "$sanitized" -Dcuda=disabled -Dnccl=disabled -Dwerror=false -Doptimization=0 \
+  configure_tree "$sanitized" -Dcuda=disabled "-Dnccl=$NCCL" "${cuda_options[@]}" -Dwerror=false -Doptimization=0 \
     -Ddebug=true "-Dcpp_args=['-g1','-fno-sanitize=null,vptr']" -Db_sanitize=address,undefined -Db_lundef=false
   run_tests "$sanitized" --suite unit
 fi

@@ -45,7 +45,7 @@ void* ttrace::nccl::loader_symbol(void* handle, const char* name) {
 
 // What RTLD_NEXT and RTLD_DEFAULT mean depends on who calls, which the loader reads from the return
 // address: both returns below must be jumps, for which the compiler has to optimise.
-TTRACE_EXPORT __attribute__((optimize("O2"))) void* dlsym(void* handle, const char* name) noexcept {
+TTRACE_EXPORT void* dlsym(void* handle, const char* name) noexcept {
   const Dlsym real = loaders_dlsym();
   const bool by_caller = handle == RTLD_NEXT || handle == RTLD_DEFAULT;
   if (by_caller || std::strncmp(name, "nccl", 4) != 0) return real(handle, name);

@@ -20,6 +20,7 @@ HIDDEN = [str(HERE / "nccl_hidden"), str(HERE / "libnccl_scenarios.so")]
 DTYPES = {0: "<f8", 1: "<f4", 3: "<f2", 6: "i1", 9: "<i8"}
 IN_PLACE, ASYNCHRONOUS, IN_GROUP, FAILED, BEGUN = 1, 2, 4, 8, 16
 COUNT = 6
+SANITIZER = os.environ.get("SANITIZER_RUNTIME")  # where all of this is built with one
 
 # Starts the ranks of a job, as a launcher does.
 LAUNCHER = """
@@ -41,6 +42,11 @@ def given(rank, count=COUNT, start=0):
 
 def total(ranks, count=COUNT, start=0):
     return [sum(given(rank, 1, start + i)[0] for rank in range(ranks)) for i in range(count)]
+
+
+def preload(*libraries):
+    """LD_PRELOAD for these: a sanitizer's runtime must come first."""
+    return ":".join([SANITIZER, *libraries] if SANITIZER else libraries)
 
 
 class Segment:
@@ -97,6 +103,8 @@ class NcclTest(unittest.TestCase):
     def environment(self, **settings):
         kept = {name: value for name, value in os.environ.items()
                 if not name.startswith(("TTRACE_", "LD_", "RANK"))}
+        if SANITIZER:
+            kept["LD_PRELOAD"] = SANITIZER
         return {**kept, "NCCL_ID_DIR": str(self.ids), "FAKE_NCCL_TIMEOUT": "30",
                 "TTRACE_DEVICE_OPS": str(FAKE / "libfake_device_ops.so"), **settings}
 

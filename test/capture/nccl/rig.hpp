@@ -125,6 +125,7 @@ struct Scenario {
 };
 std::vector<Scenario> data_scenarios();     // scenarios.cpp
 std::vector<Scenario> process_scenarios();  // scenarios_process.cpp
+std::vector<Scenario> thread_scenarios();   // scenarios_threads.cpp
 
 }  // namespace rig
 

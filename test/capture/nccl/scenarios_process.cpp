@@ -140,41 +140,17 @@ void smoke() {
               ncclGetErrorString(made_comm));
 }
 
-// Several communicators of one process, each on a thread and a stream of its own.
-void threads() {
-  const int size = 4;
-  ncclComm_t comms[size];
-  NCCL(ncclCommInitAll(comms, size, nullptr));
-  std::vector<std::thread> workers;
-  for (int member = 0; member < size; ++member) {
-    workers.emplace_back([member, comm = comms[member]] {
-      CUDA(cudaSetDevice(member));
-      Stream s;
-      Buffer<float> data(kCount);  // not in the loop: cudaFree would wait for the other threads
-      for (int round = 0; round < 20; ++round) {
-        data.fill([&](std::size_t i) { return input(member, i) + round; });
-        NCCL(ncclAllReduce(data.data(), data.data(), kCount, ncclFloat32, ncclSum, comm, s.handle));
-        s.wait();
-        data.check("sum of threads",
-                   [&](std::size_t i) { return 4 * (1 + static_cast<double>(i) + round) + 60; });
-      }
-    });
-  }
-  for (std::thread& worker : workers) worker.join();
-  for (const ncclComm_t comm : comms) NCCL(ncclCommDestroy(comm));
-}
-
 }  // namespace
 
 std::vector<rig::Scenario> rig::process_scenarios() {
-  return {{"errors", errors},  {"hangs", hangs},   {"missing_wait", missing_wait},
-          {"marks", marks},    {"forked", forked}, {"smoke", smoke},
-          {"threads", threads}};
+  return {{"errors", errors}, {"hangs", hangs},   {"missing_wait", missing_wait},
+          {"marks", marks},   {"forked", forked}, {"smoke", smoke}};
 }
 
 int run_scenario(const char* name) {
   if (std::strcmp(name, "smoke") != 0) CUDA(cudaSetDevice(rig::rank()));
-  for (const auto& scenarios : {rig::data_scenarios(), rig::process_scenarios()}) {
+  for (const auto& scenarios :
+       {rig::data_scenarios(), rig::process_scenarios(), rig::thread_scenarios()}) {
     for (const rig::Scenario& scenario : scenarios) {
       if (std::strcmp(scenario.name, name) != 0) continue;
       scenario.run();

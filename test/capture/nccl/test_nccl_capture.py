@@ -2,14 +2,17 @@
 """NCCL's calls in the trace, against the fake library: every call once, with what went in and what
 came out worked out by hand, results of the program unchanged, programs unharmed.
 """
+import collections
 import math
 import os
 import pathlib
 import subprocess
 import unittest
 
+import numpy
+
 from nccl_runs import (ASYNCHRONOUS, BEGUN, BUILD, CLIENT, COUNT, FAILED, FAKE, HERE, HIDDEN,
-                       IN_GROUP, IN_PLACE, NcclTest, given, total)
+                       IN_GROUP, IN_PLACE, SANITIZER, NcclTest, given, preload, total)
 
 RECORDER = BUILD / "capture" / "nccl" / "libttrace_nccl.so"
 
@@ -271,12 +274,12 @@ assert cuda.cudaDeviceSynchronize() == 0
         self.assertIn("not recorded", events[0]["why"])
 
     def test_what_dlsym_means_depends_on_the_caller_as_before(self):
-        env = self.environment(LD_PRELOAD=str(RECORDER))
+        env = self.environment(LD_PRELOAD=preload(str(RECORDER)))
         done = subprocess.run([HERE / "next_program"], env=env, capture_output=True, text=True)
         self.assertEqual((done.stdout, done.returncode), ("2 1\n", 0))
 
     def test_without_a_capture_nothing_happens(self):
-        env = self.environment(LD_PRELOAD=str(RECORDER), WORLD_SIZE="1")
+        env = self.environment(LD_PRELOAD=preload(str(RECORDER)), WORLD_SIZE="1")
         done = subprocess.run([*CLIENT, "every_collective"], env=env, capture_output=True,
                               text=True, cwd=self.folder)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
@@ -284,6 +287,7 @@ assert cuda.cudaDeviceSynchronize() == 0
         done = subprocess.run(["/bin/true"], env=env, capture_output=True, text=True)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
+    @unittest.skipIf(SANITIZER, "a sanitizer's runtime, too")
     def test_the_recorder_needs_libc_only(self):
         done = subprocess.run(["readelf", "-d", RECORDER], capture_output=True, text=True)
         needed = {line.split("[")[1].rstrip("]") for line in done.stdout.splitlines()
@@ -300,10 +304,10 @@ class Options(NcclTest):
     def test_what_is_preloaded(self):
         done = self.capture_environment("--comm", "hash")
         self.assertIn("export TTRACE_COMM='hash'\n", done.stdout)
-        self.assertIn(f"export LD_PRELOAD='{RECORDER}'\n", done.stdout)
+        self.assertIn(f"export LD_PRELOAD='{preload(str(RECORDER))}'\n", done.stdout)
         self.assertNotIn("LD_PRELOAD", self.capture_environment("--overwrite").stdout)
-        kept = self.capture_environment("--comm", "full", "--overwrite", LD_PRELOAD="/mine.so")
-        self.assertIn(f"export LD_PRELOAD='/mine.so:{RECORDER}'\n", kept.stdout)
+        kept = self.capture_environment("--comm", "full", "--overwrite", LD_PRELOAD=preload("/mine.so"))
+        self.assertIn(f"export LD_PRELOAD='{preload('/mine.so', str(RECORDER))}'\n", kept.stdout)
 
     def test_wrong_ones(self):
         for options, named in ((["--comm", "some"], "--comm"),
@@ -312,6 +316,26 @@ class Options(NcclTest):
             self.assertEqual((done.returncode, done.stdout), (2, ""))
             self.assertIn(named, done.stderr)
         self.assertFalse(self.trace.exists())
+
+
+class Trainer(NcclTest):
+    """samples/nccl, whose ranks are forks of one process: what comes out of every sum is one."""
+
+    def test_four_ranks(self):
+        trainer = BUILD / "samples" / "nccl" / "trainer"
+        self.capture([trainer, "--tp", "2", "--dp", "2", "--iters", "2"], FAKE_CUDA_LAZY="1")
+        sums = collections.defaultdict(list)
+        for rank in range(4):
+            for call in self.calls(rank):
+                if call.function == "all_reduce":
+                    sums[call.group, call.sequence].append(call)
+        self.assertGreater(len(sums), 50)
+        for members in sums.values():
+            self.assertEqual(len(members), members[0].size)
+            exact = numpy.sum([numpy.array(call.input) for call in members], axis=0)
+            scale = numpy.sum([numpy.abs(call.input) for call in members], axis=0)
+            for call in members:
+                self.assertTrue((numpy.abs(exact - call.output) <= 2**-22 * scale).all(), call)
 
 
 @unittest.skipUnless(os.environ.get("NCCL_ROOT") and
