@@ -28,24 +28,35 @@ Group& group() {
 
 bool started(ncclResult_t result) { return result == ncclSuccess || result == ncclInProgress; }
 
+bool in_progress(ncclComm_t comm, bool& failed) {
+  const auto ask = TTRACE_REAL(ncclCommGetAsyncError);
+  ncclResult_t state = ncclInProgress;
+  if (ask != nullptr) ask(comm, &state);
+  failed = state != ncclSuccess;
+  return state == ncclInProgress;
+}
+
 // A call whose group has ended with `result`.
 void end_call(Pending&& pending, ncclResult_t result) {
   if (result != ncclInProgress) {
     complete(pending, result != ncclSuccess);
     return;
   }
-  Communicator& communicator = *pending.communicator;
-  const auto ask = TTRACE_REAL(ncclCommGetAsyncError);
-  ncclResult_t state = ncclInProgress;
-  if (ask != nullptr) ask(pending.call.comm, &state);
-  const std::lock_guard lock(communicator.mutex);
-  if (state == ncclInProgress || communicator.has_waiting) {
-    pending.flags |= TTRACE_ASYNCHRONOUS;
-    communicator.waiting.push_back(std::move(pending));
-    communicator.has_waiting = true;
-  } else {
-    complete(pending, state != ncclSuccess);
+  const ncclComm_t comm = pending.call.comm;
+  const std::shared_ptr<Communicator> communicator = pending.communicator;
+  bool failed = false;
+  if (!in_progress(comm, failed) && !communicator->has_waiting) {
+    complete(pending, failed);
+    return;
   }
+  {
+    const std::lock_guard lock(communicator->mutex);
+    pending.flags |= TTRACE_ASYNCHRONOUS;
+    communicator->waiting.push_back(std::move(pending));
+    communicator->has_waiting = true;
+  }
+  // Another thread may have heard of its end before it was there to be completed.
+  if (!in_progress(comm, failed)) complete_waiting(*communicator, failed);
 }
 
 }  // namespace

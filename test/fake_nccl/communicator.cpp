@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <thread>
@@ -211,8 +212,13 @@ FAKE_EXPORT ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int* device) {
   if (error == ncclSuccess) *device = comm->device;
   return error;
 }
+// FAKE_NCCL_SLOW_ANSWER_MS: that it is in progress may be past when the caller hears it.
 FAKE_EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
   if (comm == nullptr || error == nullptr) return ncclInvalidArgument;
   *error = comm->state;
+  static const char* const slow = std::getenv("FAKE_NCCL_SLOW_ANSWER_MS");
+  if (slow != nullptr && *error == ncclInProgress) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(std::atoi(slow)));
+  }
   return ncclSuccess;
 }

@@ -85,6 +85,31 @@ class Watchdog {
   std::thread thread_;
 };
 
+// Another thread learns that the call has been enqueued, once, before this one is back from it.
+void asked_elsewhere() {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  ncclComm_t comm = nullptr;
+  ncclCommInitRankConfig(&comm, rig::world(), rig::shared_id("world"), rig::rank(), &config);
+  const auto settle = [comm] {
+    for (ncclResult_t state = ncclInProgress; state == ncclInProgress;) {
+      NCCL(ncclCommGetAsyncError(comm, &state));
+    }
+  };
+  settle();
+  Stream s;
+  Buffer<float> data(kCount, own());
+  std::thread other([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    settle();
+  });
+  ncclAllReduce(data.data(), data.data(), kCount, ncclFloat32, ncclSum, comm, s.handle);
+  other.join();
+  CUDA(cudaMemsetAsync(data.data(), 0, kCount * sizeof(float), s.handle));
+  s.wait();
+  NCCL(ncclCommDestroy(comm));
+}
+
 constexpr int kMembers = 3;
 
 // One member's part. Everything in it happens at the same time in the others.
@@ -219,5 +244,5 @@ void busy() {
 }  // namespace
 
 std::vector<rig::Scenario> rig::thread_scenarios() {
-  return {{"threads", threads}, {"busy", busy}};
+  return {{"threads", threads}, {"asked_elsewhere", asked_elsewhere}, {"busy", busy}};
 }

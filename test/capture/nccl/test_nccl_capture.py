@@ -132,6 +132,10 @@ class Calls(NcclTest):
                     self.assertEqual(gather.flags, ASYNCHRONOUS | IN_GROUP)
                     self.assertEqual((add.member, add.size), (rank, 2))
 
+    def test_a_call_that_another_thread_asked_about(self):
+        self.capture([*CLIENT, "asked_elsewhere"], FAKE_NCCL_SLOW_ANSWER_MS="100")
+        self.assertEqual([(c.input, c.output) for c in self.calls()], [(given(0), given(0))])
+
     def test_calls_that_nobody_asked_about(self):
         self.capture([*CLIENT, "left_waiting"], ranks=1)
         destroyed, aborted = self.calls()

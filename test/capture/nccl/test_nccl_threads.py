@@ -43,7 +43,7 @@ class Threads(NcclTest):
         env.pop("LD_PRELOAD", None)
         self.trace.mkdir()
         done = subprocess.run([OWN[0], "busy"], env=env, capture_output=True, text=True, timeout=240)
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual((done.returncode, done.stderr[:6000]), (0, ""))
         return done
 
     def test_calls_of_threads_that_work_at_the_same_time(self):
