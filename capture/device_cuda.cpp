@@ -5,6 +5,7 @@
 #include "capture/device_cuda.hpp"
 
 #include <dlfcn.h>
+#include <link.h>
 
 #include <cstdint>
 #include <mutex>
@@ -149,13 +150,30 @@ constexpr DeviceOps kTable{
     create_stream,     destroy_stream, create_event, destroy_event, record_event,
     wait_event,        event_done,     copy,         explain};
 
+// How many libraries this process has loaded so far; asking the loader for one by name takes far
+// longer.
+unsigned long long libraries_loaded() {
+  unsigned long long loaded = 0;
+  dl_iterate_phdr(
+      [](dl_phdr_info* object, std::size_t, void* result) {
+        *static_cast<unsigned long long*>(result) = object->dlpi_adds;
+        return 1;  // the first one tells
+      },
+      &loaded);
+  return loaded;
+}
+
 }  // namespace
 
 const DeviceOps* cuda_device_ops(bool load, std::string& why) {
   static std::mutex mutex;
   static bool filled = false;
+  static unsigned long long looked_at = 0;
   const std::lock_guard lock(mutex);
   if (filled) return &kTable;
+  const unsigned long long loaded = libraries_loaded();
+  if (!load && loaded == looked_at) return nullptr;  // no driver then, none now
+  looked_at = loaded;
   const int mode = RTLD_NOW | RTLD_LOCAL;
   void* library = dlopen("libcuda.so.1", mode | RTLD_NOLOAD);
   if (library == nullptr && load) library = dlopen("libcuda.so.1", mode);

@@ -39,7 +39,8 @@ struct DeviceOps {
 };
 
 // The table for tensors that are on a device (`load`), or may be: then only a driver that the
-// program has loaded itself is asked. nullptr when there is none; `why` says what is missing.
+// program has loaded itself is asked, which costs little while there is none. nullptr when there is
+// none; with `load`, `why` says what is missing.
 // TTRACE_DEVICE_OPS=<library>, for tests only: the library's `ttrace_device_ops` makes the table.
 [[nodiscard]] const DeviceOps* device_ops(bool load, std::string& why);
 
