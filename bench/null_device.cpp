@@ -22,9 +22,9 @@ constexpr ttrace::DeviceOps kTable{
     .context_of = [](void*, const void*, void** context) { return make(context); },
     .enter = [](void*, int* mode) { return *mode = 0; },
     .leave = [](int) {},
-    .on_device =
-        [](const void*, int* yes) {
-          *yes = 1;
+    .memory_kind =
+        [](const void*, ttrace::MemoryKind* kind) {
+          *kind = ttrace::kDeviceMemory;
           return 0;
         },
     .capturing = [](void*, int* yes) { return *yes = 0; },

@@ -54,15 +54,23 @@ Address address_of(const void* pointer) {
   return static_cast<Address>(reinterpret_cast<std::uintptr_t>(pointer));
 }
 
+// 0: the driver does not know this memory.
+unsigned memory_type(Address address) {
+  unsigned type = 0;
+  return driver.pointer_attribute(&type, kAttributeMemoryType, address) == 0 ? type : 0;
+}
+
 // Of a default stream: that of the device on which the data lie, in the thread's own context if it
-// is of that device, as the runtime would take it. Memory of pools belongs to no context.
+// is of that device, as the runtime would take it. Memory of pools belongs to no context, that of
+// the host to every device.
 int default_context(const void* data, void** context) {
   int wanted = -1;
   int current = -1;
   const Address address = address_of(data);
   const bool known = driver.pointer_attribute(&wanted, kAttributeDevice, address) == 0;
   if (driver.current_context(context) == 0 && *context != nullptr &&
-      (!known || (driver.current_device(&current) == 0 && current == wanted))) {
+      (!known || memory_type(address) == kTypeHost ||
+       (driver.current_device(&current) == 0 && current == wanted))) {
     return 0;
   }
   if (!known) return kInvalidContext;
@@ -92,16 +100,14 @@ void leave(int mode) {
   driver.pop_context(&context);
 }
 
-// Managed memory counts as the device's: a kernel may still be writing it.
-int on_device(const void* data, int* yes) {
-  unsigned type = 0;
+int memory_kind(const void* data, MemoryKind* kind) {
   unsigned managed = 0;
   const Address address = address_of(data);
-  *yes = 0;
-  // An address that the driver does not know is the host's.
-  if (driver.pointer_attribute(&type, kAttributeMemoryType, address) != 0) return 0;
-  driver.pointer_attribute(&managed, kAttributeManaged, address);
-  *yes = type == kTypeDevice || (managed & 1U) != 0 ? 1 : 0;
+  const unsigned type = memory_type(address);
+  if (type != 0) driver.pointer_attribute(&managed, kAttributeManaged, address);
+  *kind = type == kTypeDevice || (managed & 1U) != 0 ? kDeviceMemory
+          : type == kTypeHost                        ? kPinnedMemory
+                                                     : kUnknownMemory;
   return 0;
 }
 
@@ -145,7 +151,7 @@ const char* explain(int error) {
 }
 
 constexpr DeviceOps kTable{
-    sizeof(DeviceOps), context_of,     enter,        leave,         on_device,
+    sizeof(DeviceOps), context_of,     enter,        leave,         memory_kind,
     capturing,         allocate,       release,      pin,           unpin,
     create_stream,     destroy_stream, create_event, destroy_event, record_event,
     wait_event,        event_done,     copy,         explain};

@@ -19,6 +19,7 @@ constexpr int kAttributeContext = 1;
 constexpr int kAttributeMemoryType = 2;
 constexpr int kAttributeManaged = 8;
 constexpr int kAttributeDevice = 9;
+constexpr unsigned kTypeHost = 1;  // pinned
 constexpr unsigned kTypeDevice = 2;
 constexpr Result kNotReady = 600;
 constexpr Result kCaptureImplicit = 906;  // the default stream, while another is being captured

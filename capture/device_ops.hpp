@@ -12,6 +12,12 @@
 
 namespace ttrace {
 
+enum MemoryKind : int {
+  kUnknownMemory,  // the host's
+  kPinnedMemory,   // the host's, where the device can read and write it
+  kDeviceMemory    // managed memory, too: a kernel may still be writing it
+};
+
 struct DeviceOps {
   std::uint32_t struct_size;
   // The context in which the work of `stream` runs, on whose memory `data` lies.
@@ -20,7 +26,7 @@ struct DeviceOps {
   // thread forbids are allowed. `mode` is kept for leave().
   int (*enter)(void* context, int* mode);
   void (*leave)(int mode);
-  int (*on_device)(const void* data, int* yes);
+  int (*memory_kind)(const void* data, MemoryKind* kind);
   int (*capturing)(void* stream, int* yes);  // into a graph: work is noted instead of done
   int (*allocate)(std::size_t bytes, void** memory);
   int (*release)(void* memory);

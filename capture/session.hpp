@@ -91,6 +91,7 @@ class Session {
   // ---- of devices (session_device.cpp) ----
   [[nodiscard]] int find_device(const ttrace_tensor& tensor, const CheckedTensor& checked,
                                 DeviceCapture::Place& place);
+  [[nodiscard]] bool follows_a_stream(const ttrace_tensor& tensor) const;
   // False: copies into it do not end, so that it had to stay.
   bool release_ring(std::chrono::milliseconds patience);
 

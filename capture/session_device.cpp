@@ -19,9 +19,7 @@ int Session::find_device(const ttrace_tensor& tensor, const CheckedTensor& check
     device_ops_ = device_ops(surely, why);
     if (device_ops_ == nullptr) return surely ? fail(ENODEV, where, "is on a device: " + why) : 0;
   }
-  int yes = 1;
-  if (!surely && (device_ops_->on_device(tensor.data, &yes) != 0 || yes == 0)) return 0;
-
+  if (!surely && !follows_a_stream(tensor)) return 0;
   if (device_ == nullptr) device_ = std::make_unique<DeviceCapture>(*ring_, *device_ops_);
   place = device_->place_of(tensor.data, tensor.stream);
   if (!place.problem.empty()) return fail(EIO, where, place.problem);
@@ -36,6 +34,14 @@ int Session::find_device(const ttrace_tensor& tensor, const CheckedTensor& check
     if (!send_note("slow copies", "device", remark, 0)) return disarm();
   }
   return 0;
+}
+
+// Memory that the driver knows is written by what its stream runs, pinned memory of the host only
+// if a stream is named: else it is as likely the host's own.
+bool Session::follows_a_stream(const ttrace_tensor& tensor) const {
+  MemoryKind kind = kUnknownMemory;
+  if (device_ops_->memory_kind(tensor.data, &kind) != 0) return false;
+  return kind == kDeviceMemory || (kind == kPinnedMemory && tensor.stream != nullptr);
 }
 
 bool Session::release_ring(std::chrono::milliseconds patience) {

@@ -63,7 +63,9 @@ enum ttrace_flag {
   TTRACE_NO_GRADIENT = 8 /* parameter whose gradient was absent at the step */
 };
 
-/* Where a tensor's bytes are. */
+/* Where a tensor's bytes are. Anywhere: what the driver of the program knows as memory of a device
+ * is on one, and so is pinned memory of the host if a stream is named (the default one as
+ * cudaStreamLegacy): with NULL it is copied at once, as all other memory of the host. */
 enum ttrace_device { TTRACE_HOST = 0, TTRACE_DEVICE = 1, TTRACE_ANYWHERE = 2 /* ask the driver */ };
 
 enum ttrace_collective_flag {

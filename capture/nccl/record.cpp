@@ -159,7 +159,8 @@ std::int64_t record_buffer(const Library& library, const Pending& pending, bool 
   tensor.data = data;
   tensor.alias_of = -1;
   tensor.device = TTRACE_ANYWHERE;
-  tensor.stream = pending.call.stream;
+  // Named, so that memory of the host follows it, too.
+  tensor.stream = pending.call.stream != nullptr ? pending.call.stream : cudaStreamLegacy;
   return library.record(&tensor);
 }
 

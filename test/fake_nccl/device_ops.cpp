@@ -17,10 +17,12 @@ int context_of(void*, const void*, void** context) {
 }
 int enter(void*, int* mode) { return *mode = 0; }
 void leave(int) {}
-int on_device(const void* data, int* yes) {
+int memory_kind(const void* data, ttrace::MemoryKind* kind) {
   cudaPointerAttributes attributes;
   const int error = cudaPointerGetAttributes(&attributes, data);
-  *yes = attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged;
+  *kind = attributes.type == cudaMemoryTypeUnregistered ? ttrace::kUnknownMemory
+          : attributes.type == cudaMemoryTypeHost       ? ttrace::kPinnedMemory
+                                                        : ttrace::kDeviceMemory;
   return error;
 }
 int capturing(void*, int* yes) { return *yes = 0; }
@@ -60,7 +62,7 @@ constexpr ttrace::DeviceOps kTable{sizeof(ttrace::DeviceOps),
                                    context_of,
                                    enter,
                                    leave,
-                                   on_device,
+                                   memory_kind,
                                    capturing,
                                    allocate,
                                    release,

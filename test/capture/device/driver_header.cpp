@@ -65,6 +65,7 @@ static_assert(kAttributeContext == CU_POINTER_ATTRIBUTE_CONTEXT);
 static_assert(kAttributeMemoryType == CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
 static_assert(kAttributeManaged == CU_POINTER_ATTRIBUTE_IS_MANAGED);
 static_assert(kAttributeDevice == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL);
+static_assert(kTypeHost == CU_MEMORYTYPE_HOST);
 static_assert(kTypeDevice == CU_MEMORYTYPE_DEVICE);
 static_assert(kCaptureRelaxed == CU_STREAM_CAPTURE_MODE_RELAXED);
 static_assert(sizeof(Address) == sizeof(CUdeviceptr));

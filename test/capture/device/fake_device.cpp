@@ -20,6 +20,7 @@ struct World {
   struct Block {
     std::size_t bytes;
     int context;
+    bool pinned;
   };
   std::map<std::uintptr_t, Block> memory;
   std::map<int, Stream*> defaults;
@@ -71,8 +72,10 @@ void leave(int mode) {
   if (mode != 7) std::abort();
   --depth;
 }
-int on_device(const void* data, int* yes) {
-  *yes = context_of_memory(data) != 0 ? 1 : 0;
+int memory_kind(const void* data, ttrace::MemoryKind* kind) {
+  *kind = context_of_memory(data) == 0 ? ttrace::kUnknownMemory
+          : is_pinned(data)            ? ttrace::kPinnedMemory
+                                       : ttrace::kDeviceMemory;
   return 0;
 }
 int capturing(void* stream, int* yes) {
@@ -162,7 +165,7 @@ constexpr ttrace::DeviceOps kTable{sizeof(ttrace::DeviceOps),
                                    context_of,
                                    enter,
                                    leave,
-                                   on_device,
+                                   memory_kind,
                                    capturing,
                                    table_allocate,
                                    table_release,
@@ -199,13 +202,15 @@ void synchronize(void* stream) {
   moment->wait();
 }
 
-void* allocate(std::size_t bytes) {
+static void* allocate(std::size_t bytes, bool pinned) {
   void* memory = std::malloc(bytes);
   std::memset(memory, 0xcd, bytes);
   const std::lock_guard lock(world().mutex);
-  world().memory[reinterpret_cast<std::uintptr_t>(memory)] = {bytes, current()};
+  world().memory[reinterpret_cast<std::uintptr_t>(memory)] = {bytes, current(), pinned};
   return memory;
 }
+void* allocate(std::size_t bytes) { return allocate(bytes, false); }
+void* allocate_pinned(std::size_t bytes) { return allocate(bytes, true); }
 
 void release(void* memory) {
   std::size_t bytes = 0;
@@ -247,14 +252,16 @@ void forbid_pinning() {
 
 int current_context() { return current(); }
 
-int context_of_memory(const void* memory) {
+static World::Block block_of(const void* memory) {
   const auto address = reinterpret_cast<std::uintptr_t>(memory);
   const std::lock_guard lock(world().mutex);
   auto after = world().memory.upper_bound(address);
-  if (after == world().memory.begin()) return 0;
+  if (after == world().memory.begin()) return {};
   --after;
-  return address - after->first < after->second.bytes ? after->second.context : 0;
+  return address - after->first < after->second.bytes ? after->second : World::Block{};
 }
+int context_of_memory(const void* memory) { return block_of(memory).context; }
+bool is_pinned(const void* memory) { return block_of(memory).pinned; }
 
 Counts counts() {
   World& all = world();

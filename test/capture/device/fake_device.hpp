@@ -21,7 +21,8 @@ FAKE_DEVICE_EXPORT void* make_stream();  // in the current context
 FAKE_DEVICE_EXPORT void launch(void* stream, std::function<void()> kernel);
 FAKE_DEVICE_EXPORT void synchronize(void* stream);
 FAKE_DEVICE_EXPORT void* allocate(std::size_t bytes);
-FAKE_DEVICE_EXPORT void release(void* memory);  // spoils its bytes first
+FAKE_DEVICE_EXPORT void* allocate_pinned(std::size_t bytes);  // of the host
+FAKE_DEVICE_EXPORT void release(void* memory);                // spoils its bytes first
 
 // ---- what a test arranges ----
 FAKE_DEVICE_EXPORT void set_pause(unsigned microseconds);  // at most, before each piece of work
@@ -42,8 +43,9 @@ struct Counts {
   std::uint64_t streams;  // that exist
 };
 FAKE_DEVICE_EXPORT Counts counts();
-// Of the context in which it was allocated; 0: not on a device.
+// Of the context in which it was allocated; 0: the device knows nothing of it.
 FAKE_DEVICE_EXPORT int context_of_memory(const void* memory);
+FAKE_DEVICE_EXPORT bool is_pinned(const void* memory);
 FAKE_DEVICE_EXPORT int current_context();  // 0: none
 
 }  // namespace fake_device

@@ -31,7 +31,7 @@ DRIVER cuPointerGetAttribute(void* value, int attribute, Address address) {
       *static_cast<void**>(value) = found == 2 ? nullptr : context(found);
       return 0;
     case 2:
-      *static_cast<unsigned*>(value) = 2;  // the device's
+      *static_cast<unsigned*>(value) = fake_device::is_pinned(pointer(address)) ? 1 : 2;
       return 0;
     case 8:
       *static_cast<unsigned*>(value) = 0;

@@ -84,6 +84,34 @@ TEST_CASE("a tensor that the driver does not know is the host's") {
   fake::release(buffer);
 }
 
+TEST_CASE("pinned memory of the host follows the stream that is named, else it is the host's") {
+  DeviceTrace trace;
+  fake::set_pause(300);
+  void* const stream = fake::make_stream();
+  constexpr auto kLegacy = std::uintptr_t{1};
+  auto* const buffer = static_cast<std::byte*>(fake::allocate_pinned(kBytes));
+  std::uint64_t n = 0;
+  for (void* const named : {stream, reinterpret_cast<void*>(kLegacy)}) {
+    // Any device reads it, so the default stream is that of the thread's, not of the memory's.
+    fake::use_context(2);
+    for (int round = 0; round < 20; ++round, ++n) {
+      fake::launch(named, [=] { fill(buffer, kBytes, n); });
+      REQUIRE(record("layer", buffer, kBytes, named, TTRACE_ANYWHERE) ==
+              static_cast<std::int64_t>(n));
+    }
+    fake::synchronize(named);
+  }
+  fake::hold(nullptr);
+  fill(buffer, kBytes, n);
+  REQUIRE(record("layer", buffer, kBytes, nullptr, TTRACE_ANYWHERE) ==
+          static_cast<std::int64_t>(n));
+  fill(buffer, kBytes, 999);
+  fake::let_go(nullptr);
+  REQUIRE(ttrace_close() == 0);
+  check_versions(trace.reader(), 41);
+  fake::release(buffer);
+}
+
 TEST_CASE("all is given back") {
   const fake::Counts counts = fake::counts();
   CHECK(counts.pinned_bytes == 0);

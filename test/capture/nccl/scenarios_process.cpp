@@ -66,6 +66,30 @@ void missing_wait() {
   NCCL(ncclCommDestroy(comm));
 }
 
+// Memory of the host that the stream fills, and a call on it right behind; also on the default
+// stream.
+void host_memory() {
+  const ncclComm_t comm = rig::world_comm();
+  Stream own_stream;
+  for (const bool managed : {false, true}) {
+    for (const cudaStream_t stream : {own_stream.handle, cudaStream_t{nullptr}}) {
+      Buffer<float> source(kCount, own());
+      float* data = nullptr;
+      const std::size_t bytes = kCount * sizeof(float);
+      CUDA(managed ? cudaMallocManaged(reinterpret_cast<void**>(&data), bytes, 1)
+                   : cudaHostAlloc(reinterpret_cast<void**>(&data), bytes, 0));
+      CUDA(cudaMemcpyAsync(data, source.data(), bytes, cudaMemcpyDefault, stream));
+      NCCL(ncclAllReduce(data, data, kCount, ncclFloat32, ncclSum, comm, stream));
+      CUDA(cudaMemcpyAsync(source.data(), data, bytes, cudaMemcpyDefault, stream));
+      CUDA(cudaMemsetAsync(data, 0, bytes, stream));
+      CUDA(cudaStreamSynchronize(stream));
+      source.check("sum in memory of the host", total);
+      CUDA(managed ? cudaFree(data) : cudaFreeHost(data));
+    }
+  }
+  NCCL(ncclCommDestroy(comm));
+}
+
 // A program with marks of its own: calls before the first iteration, in two scopes and two
 // micro-batches, in a group over both, between the iterations.
 void marks() {
@@ -143,8 +167,13 @@ void smoke() {
 }  // namespace
 
 std::vector<rig::Scenario> rig::process_scenarios() {
-  return {{"errors", errors}, {"hangs", hangs},   {"missing_wait", missing_wait},
-          {"marks", marks},   {"forked", forked}, {"smoke", smoke}};
+  return {{"errors", errors},
+          {"hangs", hangs},
+          {"missing_wait", missing_wait},
+          {"host_memory", host_memory},
+          {"marks", marks},
+          {"forked", forked},
+          {"smoke", smoke}};
 }
 
 int run_scenario(const char* name) {

@@ -144,6 +144,15 @@ class Calls(NcclTest):
         self.assertEqual((aborted.input, aborted.output, aborted.flags),
                          (given(0), None, IN_PLACE | ASYNCHRONOUS | FAILED))
 
+    def test_memory_of_the_host_that_streams_fill(self):
+        for lazy in ("0", "1"):
+            with self.subTest(lazy=lazy):
+                self.setUp()
+                self.capture([*CLIENT, "host_memory"], ranks=2, FAKE_CUDA_LAZY=lazy)
+                for rank in (0, 1):
+                    self.assertEqual([(c.input, c.output) for c in self.calls(rank)],
+                                     [(given(rank), total(2))] * 4)  # pinned, managed; two streams
+
     def test_premultiplied_sums(self):
         self.capture([*CLIENT, "scaled"], ranks=2)
         half, triple = self.calls()
