@@ -119,6 +119,8 @@ int ttrace_record_collective(const ttrace_collective* call) {
 
 int ttrace_collectives_wanted(void) { return session().collectives_wanted(); }
 
+int ttrace_pause(int paused) { return session().pause(paused != 0) ? 1 : 0; }
+
 int64_t ttrace_record(const ttrace_tensor* tensor) {
   return guarded([&] { return session().record(tensor); });
 }

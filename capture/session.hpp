@@ -54,6 +54,7 @@ class Session {
   int group(const char* name, const std::int32_t* ranks, std::size_t count);
   int record_collective(const ttrace_collective* call);
   [[nodiscard]] int collectives_wanted();
+  bool pause(bool paused) { return paused_.exchange(paused, std::memory_order_relaxed); }
   std::int64_t record(const ttrace_tensor* tensor);
   int feed(const ttrace_tensor* tensor, void* data);
   int close();
@@ -106,6 +107,7 @@ class Session {
 
   std::mutex mutex_;
   std::atomic<bool> active_{false};
+  std::atomic<bool> paused_{false};          // collectives
   std::atomic<std::int64_t> iteration_{-1};  // the one that is open and wanted
   std::atomic<int> comm_{-1};                // what is wanted of collectives; -1: not yet looked up
   Settings settings_;

@@ -18,6 +18,7 @@ std::string where_of(const CheckedCollective& checked) {
 }  // namespace
 
 int Session::collectives_wanted() {
+  if (paused_.load(std::memory_order_relaxed)) return 0;
   int wanted = comm_.load(std::memory_order_relaxed);
   if (wanted >= 0) return wanted;
   wanted = wanted_collectives().value_or(0);

@@ -223,8 +223,14 @@ typedef struct ttrace_collective {
 int ttrace_record_collective(const ttrace_collective* call);
 
 /* What ttrace-capture --comm asked for: 0 nothing, 1 the calls, 2 hashes of their buffers, too, 3
- * the buffers. Needs no ttrace_open. */
+ * the buffers; 0 also while ttrace_pause says so. Needs no ttrace_open. */
 int ttrace_collectives_wanted(void);
+
+/* 1: collectives that begin from here on, in any thread, are counted and not recorded by who
+ * watches the program from outside, as ttrace-capture --comm does with NCCL's: an evaluation within
+ * an iteration. 0: they are again. What is recorded through this interface is not touched. Returns
+ * what it was, 1 or 0, so that it can be put back. */
+int ttrace_pause(int paused);
 
 /* Writes over `data` (packed in row-major order, of tensor->shape and tensor->dtype) what another
  * run has computed at the same place: ttrace-capture --replay PACK judges each module alone, with

@@ -388,6 +388,18 @@ class Microbatch : public Mark {
   ~Microbatch() { ttrace_begin_microbatch(-1); }
 };
 
+// Collectives that begin in this block are not recorded from outside, as NCCL's are.
+class Pause {
+ public:
+  Pause() noexcept : before_(ttrace_pause(1)) {}
+  ~Pause() { ttrace_pause(before_); }
+  Pause(const Pause&) = delete;
+  Pause& operator=(const Pause&) = delete;
+
+ private:
+  int before_;
+};
+
 // The module that this thread is in, by its name in all layouts.
 class Scope : public Mark {
  public:

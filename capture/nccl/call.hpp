@@ -42,6 +42,7 @@ struct Pending {
   std::shared_ptr<Communicator> communicator;
   std::uint64_t sequence;
   std::int64_t iteration;  // in which it was made; -1: it is not recorded
+  int wanted;              // what of it, as ttrace_collectives_wanted said when it was made
   std::int32_t microbatch;
   std::uint32_t number;  // of the module's calls of this function
   std::int64_t input;    // record of what went in; negative: none

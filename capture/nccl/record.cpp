@@ -149,7 +149,7 @@ std::int64_t record_buffer(const Library& library, const Pending& pending, bool 
   tensor.struct_size = sizeof tensor;
   tensor.phase = TTRACE_COMM;
   tensor.dtype = static_cast<std::uint8_t>(dtype_of(pending.call.type));
-  tensor.kind = static_cast<std::uint8_t>(library.wanted() == 2 ? TTRACE_HASH : TTRACE_FULL);
+  tensor.kind = static_cast<std::uint8_t>(pending.wanted == 2 ? TTRACE_HASH : TTRACE_FULL);
   tensor.ndim = 1;
   tensor.microbatch = pending.microbatch;
   tensor.call = pending.number;
@@ -192,10 +192,12 @@ void tell(const Library& library, const Pending& pending, std::uint32_t flags,
 }  // namespace
 
 Pending begin(const Call& call) {
-  Pending pending{call, find(call.comm), 0, -1, -1, 0, -1, 0, 1, {}};
+  Pending pending{call, find(call.comm), 0, -1, 0, -1, 0, -1, 0, 1, {}};
   if (pending.communicator != nullptr) pending.sequence = pending.communicator->calls++;
   const Library* library = nccl::library();
-  if (library == nullptr || library->wanted() == 0) return pending;
+  if (library == nullptr) return pending;
+  pending.wanted = library->wanted();
+  if (pending.wanted == 0) return pending;
   const std::int64_t iteration = library->iteration();
   if (iteration < 0) return pending;
   audit(*library);
@@ -217,7 +219,7 @@ Pending begin(const Call& call) {
   const Extent extent = extent_of(call, communicator.member, communicator.size);
   const bool given =
       call.kind != Kind::receive && (extent.input > 0 || call.count == 0) && call.send != nullptr;
-  if (library->wanted() >= 2 && given) {
+  if (pending.wanted >= 2 && given) {
     pending.input = record_buffer(*library, pending, false, call.send, extent.input);
   }
   return pending;
@@ -241,7 +243,7 @@ void complete(const Pending& pending, bool failed) {
   const Communicator& communicator = *pending.communicator;
   const Extent extent = extent_of(call, communicator.member, communicator.size);
   std::int64_t output = -1;
-  if (library->wanted() >= 2 && !failed && extent.output > 0 && call.receive != nullptr) {
+  if (pending.wanted >= 2 && !failed && extent.output > 0 && call.receive != nullptr) {
     output = record_buffer(*library, pending, true, call.receive, extent.output);
   }
   tell(*library, pending, failed ? std::uint32_t{TTRACE_FAILED} : 0u, output);

@@ -73,6 +73,7 @@ static void tell(int number, int round) {
   expect(result == 0 || result == -ENOTCONN);
   expect(ttrace_hash(&address, &size, 1, &hash) == 0);
   expect(ttrace_collectives_wanted() == 3);
+  expect(ttrace_pause(0) == 0);
   expect(ttrace_last_error() != NULL);
   (void)ttrace_active();
   expect(ttrace_iteration() >= -1 && ttrace_microbatch() >= -1);

@@ -35,6 +35,8 @@ static int collectives(int wanted) {
   int failed = ttrace_collectives_wanted() != wanted;
   failed += ttrace_open(NULL) != 0 || ttrace_begin_iteration(0) != 0;
   failed += ttrace_collectives_wanted() != wanted;
+  failed += ttrace_pause(1) != 0 || ttrace_pause(1) != 1 || ttrace_collectives_wanted() != 0;
+  failed += ttrace_pause(0) != 1 || ttrace_collectives_wanted() != wanted;
   failed += ttrace_begin_microbatch(4) != 0 || ttrace_push_scope("layers.1.fc") != 0;
   failed += record_bytes("before", 1, "x") != 0;
   ttrace_tensor t = tensor(NULL, TTRACE_FLOAT32, 1, &three, in);

@@ -37,7 +37,7 @@ def record(name: str, tensor) -> None:
 
 
 def pause() -> None:
-    """Records no forward passes that begin from here on, until resume()."""
+    """Records no forward passes and no collectives that begin from here on, until resume()."""
     agent = arming.agent()
     if agent is not None:
         agent.paused = True

@@ -52,6 +52,7 @@ class Library:
         self._record_collective = self._function("ttrace_record_collective", ctypes.c_int,
                                                  ctypes.c_void_p)
         self.collectives_wanted = self._function("ttrace_collectives_wanted", ctypes.c_int)
+        self.pause = self._function("ttrace_pause", ctypes.c_int, ctypes.c_int)
         self.begin_microbatch = self._function("ttrace_begin_microbatch", ctypes.c_int,
                                                ctypes.c_int32)
         self._push_scope = self._function("ttrace_push_scope", ctypes.c_int, ctypes.c_char_p)

@@ -47,7 +47,7 @@ class Agent:
         self.options = options
         self.library = library
         self.opened = False
-        self.paused = False
+        self._paused = False
         self.awake = True  # module calls matter now
         self.latest_context: Any = None  # the micro-batch under way
         self._silent = False  # for good
@@ -78,6 +78,15 @@ class Agent:
         self.hooks.install()
         self.steps.install()
         adapters.watch(self, arming.after_import, self._torch)
+
+    @property
+    def paused(self) -> bool:
+        return self._paused
+
+    @paused.setter
+    def paused(self, paused: bool) -> None:
+        self._paused = paused
+        self.library.pause(paused)  # for who sees NCCL's calls
 
     def _watch_collectives(self) -> None:
         if self.library.collectives_wanted() and self._torch.distributed.is_available():

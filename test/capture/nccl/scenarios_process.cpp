@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // More programs on NCCL: what is around the calls. See scenarios.cpp.
-#include <dlfcn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 
-#include "capture/ttrace.h"
 #include "test/capture/nccl/inputs.hpp"
 
 namespace {
@@ -93,9 +91,7 @@ void host_memory() {
 // A program with marks of its own: calls before the first iteration, in two scopes and two
 // micro-batches, in a group over both, between the iterations.
 void marks() {
-  void* library = dlopen(std::getenv("TTRACE_LIB"), RTLD_NOW);
-  rig::expect(library != nullptr, "no TTRACE_LIB");
-#define MARK(name) reinterpret_cast<decltype(&::name)>(dlsym(library, #name))
+  rig::expect(MARK(ttrace_iteration)() == -1, "nothing has been said yet");
   const ncclComm_t comm = rig::world_comm();
   Stream s;
   Buffer<float> data(kCount, own());
@@ -125,7 +121,32 @@ void marks() {
     MARK(ttrace_end_iteration)();
     reduce();
   }
-#undef MARK
+  s.wait();
+  NCCL(ncclCommDestroy(comm));
+}
+
+// Not recorded: the call between the two, and the one of a group that ends later. Recorded: the
+// one of a group that has begun before.
+void pausing() {
+  rig::expect(MARK(ttrace_open)(nullptr) == 0, "open");
+  MARK(ttrace_begin_iteration)(0);
+  const ncclComm_t comm = rig::world_comm();
+  Stream s;
+  Buffer<float> data(kCount, own());
+  const auto reduce = [&](ncclRedOp_t op) {
+    NCCL(ncclAllReduce(data.data(), data.data(), kCount, ncclFloat32, op, comm, s.handle));
+  };
+  reduce(ncclMax);
+  NCCL(ncclGroupStart());
+  reduce(ncclSum);
+  MARK(ttrace_pause)(1);
+  NCCL(ncclGroupEnd());
+  reduce(ncclMax);
+  NCCL(ncclGroupStart());
+  reduce(ncclMax);
+  MARK(ttrace_pause)(0);
+  NCCL(ncclGroupEnd());
+  reduce(ncclMin);
   s.wait();
   NCCL(ncclCommDestroy(comm));
 }
@@ -167,13 +188,9 @@ void smoke() {
 }  // namespace
 
 std::vector<rig::Scenario> rig::process_scenarios() {
-  return {{"errors", errors},
-          {"hangs", hangs},
-          {"missing_wait", missing_wait},
-          {"host_memory", host_memory},
-          {"marks", marks},
-          {"forked", forked},
-          {"smoke", smoke}};
+  return {{"errors", errors},           {"hangs", hangs}, {"missing_wait", missing_wait},
+          {"host_memory", host_memory}, {"marks", marks}, {"pausing", pausing},
+          {"forked", forked},           {"smoke", smoke}};
 }
 
 int run_scenario(const char* name) {

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Programs on NCCL of several threads, each of which is a member with a device of its own. See
 // scenarios.cpp.
-#include <dlfcn.h>
-
 #include <atomic>
 #include <mutex>
 
-#include "capture/ttrace.h"
 #include "test/capture/nccl/inputs.hpp"
 
 namespace {
@@ -36,16 +33,6 @@ void threads() {
   for (std::thread& worker : workers) worker.join();
   for (const ncclComm_t comm : comms) NCCL(ncclCommDestroy(comm));
 }
-
-// Of ttrace.h, from the program itself where it is linked in, else from where the recorder looks.
-template <class Type>
-Type mark(const char* name) {
-  void* found = dlsym(RTLD_DEFAULT, name);
-  if (found == nullptr) found = dlsym(dlopen(std::getenv("TTRACE_LIB"), RTLD_NOW), name);
-  rig::expect(found != nullptr, std::string("no ") + name);
-  return reinterpret_cast<Type>(found);
-}
-#define MARK(name) mark<decltype(&::name)>(#name)
 
 // Asks about every communicator all the time, as the watchdogs of frameworks do.
 class Watchdog {

@@ -7,6 +7,7 @@ import math
 import os
 import pathlib
 import subprocess
+import sys
 import unittest
 
 import numpy
@@ -214,6 +215,13 @@ class Marks(NcclTest):
         self.assertEqual(len(list(self.trace.glob("rank*/it*.h5"))), 1)
 
 
+    def test_calls_of_a_pause_are_counted_only(self):
+        self.capture([*CLIENT, "pausing"])
+        self.assertEqual([(c.reduction, c.sequence, c.output) for c in self.calls()],
+                         [("max", 0, given(0)), ("sum", 1, given(0)), ("min", 4, given(0))])
+        self.assertEqual(self.rank_json()["events"], [])
+
+
 class Process(NcclTest):
     def test_a_missing_wait_stays_visible(self):
         self.capture([*CLIENT, "missing_wait"], ranks=2, FAKE_CUDA_LAZY="1")
@@ -278,6 +286,29 @@ assert cuda.cudaDeviceSynchronize() == 0
         # It trains nothing, so there is none.
         self.capture(["python3", "-c", "import torch" + self.LOOKS_IT_UP], ranks=1, code=2)
         self.assertEqual(list(self.trace.glob("rank*/it*.h5")), [])
+
+    TRAINS = """
+import torch, ttrace_agent
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+def reduce(op):
+    assert nccl.ncclAllReduce(data, data, ctypes.c_size_t(3), 7, op, comm, None) == 0
+loss = model(torch.ones(1, 2)).sum()
+reduce(0)
+with ttrace_agent.paused():
+    reduce(1)
+    reduce(2)
+reduce(3)
+loss.backward()
+optimizer.step()
+"""
+
+    def test_pauses_of_the_agent_are_pauses_here(self):
+        program = "import torch\n" + self.LOOKS_IT_UP + self.TRAINS
+        self.capture([sys.executable, "-c", program], ranks=1)
+        # The first call of LOOKS_IT_UP came before the iteration.
+        self.assertEqual([(c.reduction, c.sequence) for c in self.calls()],
+                         [("sum", 1), ("min", 4)])
 
     def test_a_function_that_is_not_known_is_named(self):
         self.capture([*CLIENT, "every_collective"], ranks=1,
