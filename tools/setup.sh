@@ -88,16 +88,36 @@ install_dependencies() {
   export PATH=$ttrace_venv/bin:$PATH
 }
 
+# CUDA's wheels lay one toolkit here, each its part.
+wheels_toolkit() {
+  "$ttrace_venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib") + "/nvidia/cu13")'
+}
+
+# toolkit_needs FILE PACKAGE...: installs when the toolkit of wheels lacks the file. A torch brings
+# some of them: then the others are taken of its release. Those of a system's torch lie elsewhere, and
+# all must be in one place.
+toolkit_needs() {
+  local file=$1 toolkit release=13.0 options=(--ignore-installed) package; shift
+  toolkit=$(wheels_toolkit)
+  [ -f "$toolkit/$file" ] && return
+  if [ -f "$toolkit/include/cuda_runtime.h" ]; then
+    options=()
+    release=$("$ttrace_venv/bin/python" -c 'from importlib.metadata import version
+print(".".join(version("nvidia-cuda-runtime").split(".")[:2]))')
+  fi
+  say "Installing $*"
+  "$ttrace_venv/bin/pip" install -q --no-deps "${options[@]}" "${@/%/==$release.*}" 2>&1 | grep -v '^WARNING' || true
+  [ -f "$toolkit/$file" ] || fail "pip: $*: installed no $file, see above"
+}
+
 # With CUDA=enabled and no nvcc on the machine, the compiler comes from wheels, which have `lib`
 # where nvcc and Meson look for `lib64` and `targets/...`.
 install_cuda() {
   [ "$CUDA" = enabled ] || return 0
   command -v nvcc >/dev/null && return
   [ -x /usr/local/cuda/bin/nvcc ] && { export PATH=/usr/local/cuda/bin:$PATH; return; }
-  pip_needs nvidia.cu13 'nvidia-cuda-nvcc==13.0.*' 'nvidia-cuda-crt==13.0.*' 'nvidia-nvvm==13.0.*' \
-    'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-cccl==13.0.*'
-  local prefix
-  prefix=$("$ttrace_venv/bin/python" -c 'import nvidia; print(list(nvidia.__path__)[0])')/cu13
+  toolkit_needs bin/nvcc nvidia-cuda-nvcc nvidia-cuda-crt nvidia-nvvm nvidia-cuda-runtime nvidia-cuda-cccl
+  local prefix; prefix=$(wheels_toolkit)
   mkdir -p "$prefix/targets/x86_64-linux"
   ln -sfn lib "$prefix/lib64"
   ln -sfn ../../lib "$prefix/targets/x86_64-linux/lib"
@@ -111,8 +131,10 @@ install_nccl() {
   [ "$NCCL" = enabled ] || return 0
   pip_needs nvidia.nccl nvidia-nccl-cu13
   [ ${#cuda_options[@]} = 0 ] && [ ! -f /usr/local/cuda/include/cuda_runtime.h ] || return 0
-  pip_needs nvidia.cu13 'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-crt==13.0.*' 'nvidia-cuda-cccl==13.0.*'
-  cuda_options=("-Dtoolkit_root=$("$ttrace_venv/bin/python" -c 'import nvidia; print(list(nvidia.__path__)[0])')/cu13")
+  # cuda_runtime.h includes the one, cuda_fp16.h the other.
+  toolkit_needs include/crt/host_config.h nvidia-cuda-runtime nvidia-cuda-crt
+  toolkit_needs include/nv/target nvidia-cuda-runtime nvidia-cuda-cccl
+  cuda_options=("-Dtoolkit_root=$(wheels_toolkit)")
 }
 
 # configure_tree DIRECTORY MESON-OPTIONS...
