@@ -6,8 +6,8 @@
 
 Two ranks, gloo, CPU. Microseconds of CPU time of the calling thread, which is what capture adds to:
 the backend's own threads and the waiting for other ranks do not count. Best of the repeats, all
-modes in turn in each. "apart" is a run with --comm full in an iteration that is not captured. Prints the table; under three
-minutes on two idle cores.
+modes in turn in each. "apart" is a run with --comm full in an iteration that is not captured.
+Prints the table; under three minutes on two idle cores.
 """
 import argparse
 import json
