@@ -129,6 +129,7 @@ void read_axes(const Node& list, RankInfo& info) {
     if (position.coord >= position.size) axis.at("coord").fail("is not below the size");
     if (!info.axes.emplace(name, position).second) axis.at("name").fail("appears twice");
     info.axis_order.push_back(name);
+    if (axis.has("kind")) info.axis_kinds[name] = axis.at("kind").string();
   });
 }
 

@@ -52,8 +52,9 @@ struct Event {
 struct RankInfo {
   std::int32_t rank = 0;
   std::int32_t world_size = 1;
-  std::vector<std::string> axis_order;  // as recorded, outermost first
-  Coordinates axes;                     // only axes of size > 1 matter
+  std::vector<std::string> axis_order;            // as recorded, outermost first
+  Coordinates axes;                               // only axes of size > 1 matter
+  std::map<std::string, std::string> axis_kinds;  // "data", "tensor"; those that are told
   bool axes_guessed = false;  // nobody declared them: made of the process groups, or of the ranks
   std::map<std::string, std::uint64_t> merged;  // sizes of axes that a merge has put together
   std::map<std::string, std::vector<std::int32_t>> groups;  // process groups: their ranks

@@ -4,9 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
-#include <optional>
 
-#include "libttrace/core/trouble.hpp"
 #include "libttrace/microbatch_inputs.hpp"
 #include "libttrace/proof.hpp"
 
@@ -76,16 +74,6 @@ std::vector<CopySet> addends_of(const LogicalTensor& tensor) {
   return addends;
 }
 
-// nullopt: nothing is declared, or it cannot be read.
-std::optional<Layout> layout_of(const SegmentReader& segment, const Record& record) {
-  if (record.layout == kNoLayout) return std::nullopt;
-  try {
-    return layout_from_json(segment.layouts().at(static_cast<std::size_t>(record.layout)));
-  } catch (const Trouble&) {
-    return std::nullopt;  // what it says is told where the tensor is placed
-  }
-}
-
 // Axes over which a declared layout cuts; of a flat piece all that are larger than 1.
 std::set<std::string> cut_axes(const Layout& layout, const Coordinates& where) {
   std::set<std::string> axes;
@@ -103,7 +91,7 @@ CopyFinder::CopyFinder(const Evidence& evidence) : evidence_(evidence) {
     for (const auto& [name, step] : evidence.parameters(rank, first)) {
       if (step.value == nullptr) continue;
       if (tells(*step.value)) start_[name][rank] = step.value->hash;
-      const auto layout = layout_of(*step.segment, *step.value);
+      const auto layout = declared_layout(*step.segment, *step.value);
       if (layout) cut_.merge(cut_axes(*layout, where));
     }
   }
@@ -169,7 +157,7 @@ bool CopyFinder::peers_are_equal(const Key& key, const Shard& one, const Shard& 
 bool CopyFinder::deals_out(const Shard& one, const Shard& other) const {
   const std::vector<std::string> axes = axes_between(one.where, other.where);
   return !axes.empty() && std::all_of(axes.begin(), axes.end(), [this](const std::string& axis) {
-    return is_data_axis(axis) && cut_.count(axis) == 0;
+    return evidence_.is_data_axis(axis) && cut_.count(axis) == 0;
   });
 }
 
@@ -181,7 +169,7 @@ Copies CopyFinder::of(const Key& key, const std::vector<Shard>& shards) const {
   if (!decision.known) {
     // A layout that speaks of some axes only: along the others the shards may be copies.
     for (const Shard& shard : shards) {
-      const auto layout = layout_of(*shard.segment, *shard.record);
+      const auto layout = declared_layout(*shard.segment, *shard.record);
       if (!layout) continue;
       if (!layout->axes.empty() && !layout->flat) return undeclared(key, shards, layout->axes);
       break;

@@ -8,6 +8,7 @@
 
 #include "invariant/builtin/collective/log.hpp"
 #include "invariant/builtin/copies.hpp"
+#include "libttrace/core/trouble.hpp"
 #include "libttrace/microbatch_inputs.hpp"
 
 namespace ttrace::builtin {
@@ -49,6 +50,28 @@ ParameterSteps collect(const SegmentReader& segment) {
   return steps;
 }
 
+// What ranks do not agree on is not told.
+std::map<std::string, std::string> kinds_told(const Trace& trace) {
+  std::map<std::string, std::string> kinds;
+  for (const RankInfo& info : trace.ranks()) {
+    for (const auto& [axis, kind] : info.axis_kinds) {
+      const auto [told, fresh] = kinds.emplace(axis, kind);
+      if (!fresh && told->second != kind) told->second.clear();
+    }
+  }
+  return kinds;
+}
+
+// What is wrong with one that cannot be read is told where the tensor is placed.
+std::optional<Layout> readable_layout(const std::string& json) {
+  if (json.empty()) return std::nullopt;
+  try {
+    return layout_from_json(json);
+  } catch (const Trouble&) {
+    return std::nullopt;
+  }
+}
+
 bool begins(std::string_view text, std::string_view prefix) {
   return text.substr(0, prefix.size()) == prefix;
 }
@@ -61,7 +84,10 @@ bool begins_with_any(std::string_view text, std::initializer_list<std::string_vi
 }  // namespace
 
 Evidence::Evidence(const Trace& trace)
-    : trace_(trace), iterations_(trace.iterations()), places_(places_of_ranks(trace)) {}
+    : trace_(trace),
+      iterations_(trace.iterations()),
+      places_(places_of_ranks(trace)),
+      axis_kinds_(kinds_told(trace)) {}
 
 Evidence::~Evidence() = default;
 
@@ -105,6 +131,26 @@ const ParameterSteps& Evidence::parameters(std::int32_t rank, std::int64_t itera
   const SegmentReader* segment = trace_.segment(rank, iteration);
   ParameterSteps steps = segment == nullptr ? ParameterSteps{} : collect(*segment);
   return steps_.emplace(std::pair(rank, iteration), std::move(steps)).first->second;
+}
+
+std::optional<DeclaredShard> Evidence::declared(std::int32_t rank, std::int64_t iteration,
+                                                const std::string& parameter) const {
+  const RankInfo* info = this->rank(rank);
+  const auto told = info->parameters.find(parameter);
+  if (told != info->parameters.end()) {
+    const auto layout = readable_layout(told->second.layout_json);
+    if (layout) return DeclaredShard{*layout, element_count(told->second.shape)};
+  }
+  const ParameterSteps& steps = parameters(rank, iteration);
+  const auto step = steps.find(parameter);
+  if (step == steps.end()) return std::nullopt;
+  const ParameterStep& found = step->second;
+  for (const Record* record : {found.value, found.after, found.reduced, found.clipped}) {
+    if (record == nullptr) continue;
+    const auto layout = declared_layout(*found.segment, *record);
+    if (layout) return DeclaredShard{*layout, element_count(record->shape)};
+  }
+  return std::nullopt;
 }
 
 const ShardGroups& Evidence::parameter_shards(std::int64_t iteration) const {
@@ -154,9 +200,29 @@ std::string Evidence::described(const std::string& module) const {
   return module;
 }
 
+std::optional<Layout> declared_layout(const SegmentReader& segment, const Record& record) {
+  if (record.layout == kNoLayout) return std::nullopt;
+  return readable_layout(segment.layouts().at(static_cast<std::size_t>(record.layout)));
+}
+
 std::string owner_of(const std::string& parameter) {
   const std::size_t dot = parameter.rfind('.');
   return dot == std::string::npos ? std::string(kRootModule) : parameter.substr(0, dot);
+}
+
+// A model may be sharded over its sequence parallel ranks, too, which share samples.
+bool Evidence::is_data_axis(const std::string& axis) const {
+  const auto told = axis_kinds_.find(axis);
+  if (told == axis_kinds_.end() || told->second.empty() || is_stage_or_sequence(axis)) {
+    return builtin::is_data_axis(axis);
+  }
+  return told->second == "data";
+}
+
+bool Evidence::is_tensor_axis(const std::string& axis) const {
+  const auto told = axis_kinds_.find(axis);
+  if (told == axis_kinds_.end() || told->second.empty()) return builtin::is_tensor_axis(axis);
+  return told->second == "tensor";
 }
 
 bool is_data_axis(std::string_view axis) {
@@ -165,6 +231,10 @@ bool is_data_axis(std::string_view axis) {
 
 bool is_tensor_axis(std::string_view axis) {
   return begins_with_any(axis, {"tp", "tensor", "model", "mp"}) && !begins(axis, "mpi");
+}
+
+bool is_stage_or_sequence(std::string_view axis) {
+  return begins_with_any(axis, {"pp", "pipe", "cp", "context", "sp", "seq"});
 }
 
 std::string printed(double value) {

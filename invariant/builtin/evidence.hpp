@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -33,6 +34,12 @@ struct ParameterStep {
 };
 using ParameterSteps = std::map<std::string, ParameterStep>;  // by name
 
+// What the program says of a parameter's cut on one rank.
+struct DeclaredShard {
+  Layout layout;
+  std::uint64_t elements = 0;  // of the local shard
+};
+
 class CollectiveLog;
 class CopyFinder;
 
@@ -55,12 +62,21 @@ class Evidence {
   [[nodiscard]] const RankInfo* rank(std::int32_t rank) const;
   // Empty when the rank has no segment of that iteration.
   [[nodiscard]] const ParameterSteps& parameters(std::int32_t rank, std::int64_t iteration) const;
+  // From rank.json, else from the records of this iteration: the parameter's own layout before that
+  // of its gradient. nullopt: nothing is declared, or it cannot be read.
+  [[nodiscard]] std::optional<DeclaredShard> declared(std::int32_t rank, std::int64_t iteration,
+                                                      const std::string& parameter) const;
   // All shards of the parameters' tensors of an iteration, by key.
   [[nodiscard]] const ShardGroups& parameter_shards(std::int64_t iteration) const;
   [[nodiscard]] const CopyFinder& copies() const;
   [[nodiscard]] const CollectiveLog& collectives() const;
   // Checks look at this iteration now, and at its neighbours: what is known of others goes.
   void move_to(std::int64_t iteration);
+  // An axis along which ranks work on different samples, as the program's framework or the name of
+  // the axis tells.
+  [[nodiscard]] bool is_data_axis(const std::string& axis) const;
+  // One along which they work on the same samples.
+  [[nodiscard]] bool is_tensor_axis(const std::string& axis) const;
   // "fc1 (Linear, model.py:12)"; the name alone where no rank knows more.
   [[nodiscard]] std::string described(const std::string& module) const;
 
@@ -68,18 +84,23 @@ class Evidence {
   const Trace& trace_;
   std::vector<std::int64_t> iterations_;
   std::map<std::int32_t, Coordinates> places_;
+  std::map<std::string, std::string> axis_kinds_;  // told alike by all ranks
   mutable std::map<std::pair<std::int32_t, std::int64_t>, ParameterSteps> steps_;
   mutable std::map<std::int64_t, ShardGroups> shards_;
   mutable std::unique_ptr<CopyFinder> copies_;
   mutable std::unique_ptr<CollectiveLog> collectives_;
 };
 
+// nullopt: the record declares none, or it cannot be read.
+[[nodiscard]] std::optional<Layout> declared_layout(const SegmentReader& segment,
+                                                    const Record& record);
 // "layers.0.fc1" of "layers.0.fc1.weight"; "@root" of a name without a dot.
 [[nodiscard]] std::string owner_of(const std::string& parameter);
-// An axis along which ranks work on different samples, as far as its name tells.
+// Whether axes of this name are what Evidence asks for, where nothing else tells.
 [[nodiscard]] bool is_data_axis(std::string_view axis);
-// An axis along which ranks work on the same samples, as far as its name tells.
 [[nodiscard]] bool is_tensor_axis(std::string_view axis);
+// Along axes of these names ranks see the same samples, or parts of them, whatever they were given.
+[[nodiscard]] bool is_stage_or_sequence(std::string_view axis);
 
 [[nodiscard]] std::string printed(double value);                                  // "%.3g"
 [[nodiscard]] std::string counted(std::uint64_t count, const std::string& noun);  // "3 gradients"

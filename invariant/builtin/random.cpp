@@ -109,7 +109,7 @@ class Random final : public Check {
     const std::string place = " in " + evidence.described(record.key.module);
     if (same_values && !same_zeros) {
       // Data parallel ranks drop out as they like; that they got the same samples is told by data.
-      if (!is_tensor_axis(axis)) return;
+      if (!evidence.is_tensor_axis(axis)) return;
       violation.certainty = Certainty::certain;
       violation.what = ranks + " drop out different elements of the same activation" + place +
                        ": " + std::to_string(counts.one_zero) + " of " + counted(zeros, "zero") +
@@ -118,7 +118,7 @@ class Random final : public Check {
           "activations that all ranks along " + axis + " hold whole need one seed for all of them";
     } else if (!same_values && same_zeros) {
       // Many programs seed data parallel ranks alike, and mean it.
-      violation.certainty = is_tensor_axis(axis) ? Certainty::likely : Certainty::possible;
+      violation.certainty = evidence.is_tensor_axis(axis) ? Certainty::likely : Certainty::possible;
       violation.what = ranks + " drop out the same elements of different activations" + place +
                        ": their random numbers along " + axis + " are one sequence";
       violation.advice = "parts of an activation need a seed for each rank along " + axis;

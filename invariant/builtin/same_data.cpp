@@ -112,10 +112,10 @@ class SameData final : public Check {
     const GivenInputs given = read_given(evidence, iteration);
     bool dealt = false;
     for (const auto& [axis, pairs] : neighbours_of(evidence.places())) {
-      const bool tensor = is_tensor_axis(axis);
-      const bool data = is_data_axis(axis);
+      const bool tensor = evidence.is_tensor_axis(axis);
+      const bool data = evidence.is_data_axis(axis);
       const bool other =
-          !tensor && !data && evidence.copies().replicates(axis) && !known_otherwise(axis);
+          !tensor && !data && evidence.copies().replicates(axis) && !is_stage_or_sequence(axis);
       if (tensor) same_along(axis, pairs, given, iteration, outcome);
       if (data || other) different_along(evidence, {axis, data}, pairs, given, iteration, outcome);
       dealt = dealt || data || other;
@@ -125,14 +125,6 @@ class SameData final : public Check {
   }
 
  private:
-  // Along these all ranks see the same samples, or parts of them, whatever they were given.
-  static bool known_otherwise(const std::string& axis) {
-    for (const char* name : {"pp", "pipe", "cp", "context", "sp", "seq"}) {
-      if (axis.rfind(name, 0) == 0) return true;
-    }
-    return false;
-  }
-
   static void same_along(const std::string& axis, const std::vector<RankPair>& pairs,
                          const GivenInputs& given, std::int64_t iteration, Outcome& outcome) {
     for (const auto& [one, other] : pairs) {
@@ -169,7 +161,7 @@ class SameData final : public Check {
 
   struct Axis {
     std::string name;
-    bool named;  // as one that deals out data; else only its parameters say so
+    bool known;  // as one that deals out data; else only its parameters say so
   };
 
   void different_along(const Evidence& evidence, const Axis& axis,
@@ -209,7 +201,7 @@ class SameData final : public Check {
       const auto other = std::find_if(same.begin(), same.end(), [&](const Turn& turn) {
         return turn.first != same.front().first;
       });
-      if (!axis.named && !computes_the_same(evidence, iteration, same.front(), *other)) continue;
+      if (!axis.known && !computes_the_same(evidence, iteration, same.front(), *other)) continue;
       ++shared;
       odd.insert(by.begin(), by.end());
       if (turns.empty()) turns = same;

@@ -51,7 +51,8 @@ class TwoRanks(CaptureTest):
     def test_tensor_parallel_dtensors_declare_their_cuts(self):
         trace, saved = self.traced("tp")
         self.assert_values(trace, saved)
-        self.assertEqual(self.axes(trace, 1), [{"name": "tp", "size": 2, "coord": 1}])
+        self.assertEqual(self.axes(trace, 1), [{"name": "tp", "size": 2, "coord": 1,
+                                                "kind": "tensor"}])
         self.assertFalse(trace.rank(1)["axes_guessed"])
         for rank in range(2):
             segment = trace.segment(0, rank)
@@ -81,7 +82,8 @@ class TwoRanks(CaptureTest):
     def test_fsdp2(self):
         trace, saved = self.traced("fsdp")
         self.assert_values(trace, saved)
-        self.assertEqual(self.axes(trace, 0), [{"name": "dp", "size": 2, "coord": 0}])
+        self.assertEqual(self.axes(trace, 0), [{"name": "dp", "size": 2, "coord": 0,
+                                                "kind": "data"}])
         segment = trace.segment(0, 1)
         for key in ("param/up.weight/value", "grad/up.weight/reduced", "step/up.weight/exp_avg"):
             self.assertEqual(segment[key].layout["dims"], "[dp] -", key)
@@ -115,6 +117,33 @@ class TwoRanks(CaptureTest):
             key = f"mb{microbatch}/forward/@root/input.0"
             self.assert_same_bits(trace.segment(0, 0)[key].value(),
                                   tokens[2 * microbatch:2 * microbatch + 2])
+
+
+class Kinds(CaptureTest):
+    """What axes are for follows from who shards over them, whatever they are called."""
+
+    def kinds(self, mode, ranks):
+        trace, _ = self.capture(mode, "meshes.py", mode, ranks=ranks)
+        told = [{axis["name"]: axis.get("kind") for axis in trace.rank(rank)["axes"]}
+                for rank in range(ranks)]
+        self.assertEqual(told, told[:1] * ranks)
+        self.assertEqual(trace.events(), set())
+        return told[0]
+
+    def test_fully_shard_without_a_mesh(self):
+        self.assertEqual(self.kinds("default", 2), {"mesh0": "data"})
+
+    def test_hybrid_shards(self):
+        self.assertEqual(self.kinds("hybrid", 4), {"a": "data", "b": "data"})
+
+    def test_tensor_parallel_inside_fully_shard(self):
+        self.assertEqual(self.kinds("plan", 4), {"a": "data", "b": "tensor"})
+
+    def test_a_ddp_over_some_ranks(self):
+        self.assertEqual(self.kinds("groups", 4), {"stride2": "data", "stride1": None})
+
+    def test_of_other_plans_nothing_is_known(self):
+        self.assertEqual(self.kinds("experts", 2), {"mesh0": None})
 
 
 if __name__ == "__main__":

@@ -98,8 +98,9 @@ class Sharded(CaptureTest):
     def test_hybrid_shards_are_held_twice(self):
         trace = self.traced("hybrid", 4)
         self.assert_pieces(trace, copies=2)
-        self.assertEqual(trace.rank(1)["axes"], [{"name": "stride2", "size": 2, "coord": 0},
-                                                 {"name": "stride1", "size": 2, "coord": 1}])
+        self.assertEqual(trace.rank(1)["axes"], [
+            {"name": "stride2", "size": 2, "coord": 0, "kind": "data"},
+            {"name": "stride1", "size": 2, "coord": 1, "kind": "data"}])
         self.assertTrue(trace.rank(1)["axes_guessed"])
 
     def test_unsharded_parameters_of_fsdp1_are_whole(self):

@@ -129,7 +129,7 @@ TEST_CASE("segments open on demand and stay") {
 TEST_CASE("rank.json is read whole") {
   const SampleTrace sample;
   sample.add_rank(1, {0}, R"json(
-      "axes":[{"name":"dp","size":2,"coord":0},{"name":"tp","size":2,"coord":1}],
+      "axes":[{"name":"dp","size":2,"coord":0},{"name":"tp","size":2,"coord":1,"kind":"tensor"}],
       "modules":{"decoder.layers.0":{"class":"TransformerLayer","forward":"layer.py:12",
                                      "expected":true,"calls":3,"returned_tensor":true},
                  "decoder":{"class":"ModuleList","expected":false},
@@ -147,6 +147,7 @@ TEST_CASE("rank.json is read whole") {
   const Trace trace = Trace::open(sample.path());
 
   const RankInfo& rank = trace.ranks()[1];
+  CHECK(rank.axis_kinds == std::map<std::string, std::string>{{"tp", "tensor"}});
   CHECK(rank.axis_order == std::vector<std::string>{"dp", "tp"});
   CHECK(rank.axes == Coordinates{{"dp", {0, 2}}, {"tp", {1, 2}}});
   CHECK(rank.degraded);

@@ -219,11 +219,18 @@ class Agent:
         if id(root) in self._described:
             return
         self._described.add(id(root))
-        axes = [{"name": name, "size": size, "coord": coord}
-                for name, size, coord in self.mesh.axes(self.names.roots)]
+        axes = self._axes()
         self.tell({"axes": axes, "axes_guessed": self.mesh.guessed, "groups": self.mesh.groups(),
                    "modules": self.names.module_table(root),
                    "parameters": self.names.parameter_table(root)})
+
+    def _axes(self) -> List[Any]:
+        roots = self.names.roots
+        axes = self.mesh.axes(roots)
+        kinds = self.mesh.kinds(axes, roots)
+        return [{"name": name, "size": size, "coord": coord,
+                 **({"kind": kinds[name]} if name in kinds else {})}
+                for name, size, coord in axes]
 
     # ---- for the parts ----
 

@@ -43,6 +43,12 @@ def _axis(stride: int, size: int, rank: int) -> Axis:
     return (f"stride{stride}", size, rank // stride % size)
 
 
+def stride_of(name: str) -> int:
+    """Of an axis that is called so here; 0: it has another name."""
+    digits = name.removeprefix("stride")
+    return int(digits) if digits != name and digits.isdigit() else 0
+
+
 def _regular(members: List[int], rank: int, world: int) -> Optional[Tuple[int, int]]:
     """(stride, size) of ranks with equal distances that tile the world without being all of it."""
     if not 2 <= len(members) < world or rank not in members:

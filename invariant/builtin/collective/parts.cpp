@@ -9,26 +9,10 @@
 #include "invariant/builtin/collective/mesh_fit.hpp"
 #include "invariant/builtin/collective/places.hpp"
 #include "invariant/builtin/evidence.hpp"
-#include "libttrace/core/trouble.hpp"
 #include "libttrace/proof.hpp"
 
 namespace ttrace::builtin {
 namespace {
-
-struct Declared {
-  std::optional<Layout> layout;
-  std::uint64_t elements = 0;  // of the local shard
-};
-
-Declared declared_of(const RankInfo& info, const std::string& parameter) {
-  const auto found = info.parameters.find(parameter);
-  if (found == info.parameters.end() || found->second.layout_json.empty()) return {};
-  try {
-    return {layout_from_json(found->second.layout_json), element_count(found->second.shape)};
-  } catch (const Trouble&) {
-    return {};  // of a form that another version writes
-  }
-}
 
 // The first axis of a cut on which the members stand apart; "": they hold the same elements.
 std::string cut_between(const Evidence& evidence, const Layout& layout, const Joint& joint) {
@@ -51,16 +35,15 @@ class Parts final : public CollectiveCheck {
     for (const Joint& joint : log.of(iteration)) {
       const Collective& row = *joint.calls.front().row;
       if (joint.calls.size() < 2 || !sums(row)) continue;
-      const RankInfo* info = evidence.rank(joint.calls.front().rank);
-      const Declared declared = declared_of(*info, row.module);
+      const auto declared = evidence.declared(joint.calls.front().rank, iteration, row.module);
       // What has another size is no gradient of this shard.
       const std::uint64_t elements =
           row.function == "reduce_scatter" ? row.count * joint.calls.size() : row.count;
-      if (!declared.layout || elements != declared.elements) continue;
+      if (!declared || elements != declared->elements) continue;
       ++outcome.compared["sums of gradients with their layouts"];
-      const std::string axis = cut_between(evidence, *declared.layout, joint);
+      const std::string axis = cut_between(evidence, declared->layout, joint);
       if (axis.empty() || !told_.insert(row.module).second) continue;
-      outcome.report(describe(evidence, joint, axis, *declared.layout));
+      outcome.report(describe(evidence, joint, axis, declared->layout));
     }
   }
 

@@ -66,7 +66,7 @@ class Unreduced final : public CollectiveCheck {
       const std::vector<std::string>& axes = axes_of(evidence, placed.call);
       summed[row.module].insert(axes.empty() ? "?" : axes_text(axes));
       for (const std::string& axis : axes) {
-        if (!is_data_axis(axis)) continue;
+        if (!evidence.is_data_axis(axis)) continue;
         reduced.insert(row.module);
         axes_ = axes_text(axes);
       }
@@ -77,7 +77,7 @@ class Unreduced final : public CollectiveCheck {
     for (const auto& [parameter, record] : gradients) {
       // Along an axis of unknown purpose: that of experts, perhaps.
       const auto along = summed.find(parameter);
-      const bool elsewhere = along != summed.end() && !only_parts(along->second);
+      const bool elsewhere = along != summed.end() && !only_parts(evidence, along->second);
       if (reduced.count(parameter) != 0 || elsewhere) continue;
       Forgotten& found = forgotten[parameter];
       found.record = record;
@@ -86,9 +86,10 @@ class Unreduced final : public CollectiveCheck {
     }
   }
 
-  static bool only_parts(const std::set<std::string>& axes) {
-    return std::all_of(axes.begin(), axes.end(),
-                       [](const std::string& axis) { return is_tensor_axis(axis); });
+  static bool only_parts(const Evidence& evidence, const std::set<std::string>& axes) {
+    return std::all_of(axes.begin(), axes.end(), [&evidence](const std::string& axis) {
+      return evidence.is_tensor_axis(axis);
+    });
   }
 
   const std::vector<std::string>& axes_of(const Evidence& evidence, const Call& call) {

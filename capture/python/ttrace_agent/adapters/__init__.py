@@ -2,7 +2,7 @@
 """All that the agent knows about frameworks. The rest of it asks here and never names one.
 
 plain: PyTorch's own wrappers, clipping and loss scaling. dtensor: DTensor and DeviceMesh.
-fsdp1: FullyShardedDataParallel. megatron: Megatron-Core. deepspeed: its ZeRO-1 and 2. To
+fsdp1: FullyShardedDataParallel. fsdp2: fully_shard. megatron: Megatron-Core. deepspeed: its ZeRO-1 and 2. To
 teach ttrace a framework, add a file beside these and let the functions below ask it, as
 docs/frameworks.md says.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any, List, Optional, Tuple
 
-from . import deepspeed, dtensor, fsdp1, megatron, plain
+from . import deepspeed, dtensor, fsdp1, fsdp2, megatron, plain
 from .masters import Masters
 
 local_part = dtensor.local_part
@@ -33,6 +33,8 @@ def watch(agent: Any, after_import: Any, torch: Any) -> None:
     deepspeed.watch(agent, after_import)
     after_import("torch.distributed.device_mesh",
                  lambda module: dtensor.watch_meshes(module, agent.mesh.device_meshes))
+    after_import("torch.distributed.tensor.parallel.style",
+                 lambda module: dtensor.watch_tensor_parallel(module, agent.mesh.tensor_meshes))
 
 
 def segment(owners: List[Any], key: str, child: Any, at_top: bool) -> str:
@@ -58,6 +60,12 @@ def data_parallel_axis(module: Any, torch: Any) -> Optional[Tuple[str, int, int]
     """(name, size, coordinate), from a wrapper around the model that knows."""
     return (plain.data_parallel_axis(module, torch) or fsdp1.data_parallel_axis(module, torch)
             or deepspeed.data_parallel_axis(module, torch))
+
+
+def data_parallel_ranks(module: Any, torch: Any) -> List[List[int]]:
+    """Ranks that a wrapper lets work on samples of their own: a list for each axis of its mesh."""
+    return (plain.data_parallel_ranks(module, torch) + fsdp1.data_parallel_ranks(module, torch)
+            + fsdp2.data_parallel_ranks(module))
 
 
 def masters(parameters: List[Any]) -> Masters:

@@ -130,6 +130,35 @@ def positions(mesh: Any) -> List[Tuple[str, int, int]]:
     return [(name, mesh.size(dim), coordinate[dim]) for dim, name in enumerate(axis_names(mesh))]
 
 
+def ranks_along(mesh: Any, dim: int) -> List[int]:
+    """The ranks that stand apart from this one on that dimension only, and itself; [] outside."""
+    coordinate = mesh.get_coordinate()
+    if coordinate is None:
+        return []
+    place: List[Any] = list(coordinate)
+    place[dim] = slice(None)
+    return [int(rank) for rank in mesh.mesh[tuple(place)].tolist()]
+
+
+def watch_tensor_parallel(style: Any, meshes: List[Any]) -> None:
+    """Every mesh over which a plan cuts a module by columns or rows is appended to `meshes`.
+
+    Not those of other plans: experts, too, are dealt out by one, to ranks with samples of their own.
+    """
+    for kind in (style.ColwiseParallel, style.RowwiseParallel):
+        kind._apply = _remembering(kind._apply, meshes)
+
+
+def _remembering(apply: Any, meshes: List[Any]) -> Any:
+    @functools.wraps(apply)
+    def applied(plan: Any, module: Any, mesh: Any, *args: Any, **kwargs: Any) -> Any:
+        if all(known() is not mesh for known in meshes):
+            meshes.append(weakref.ref(mesh))
+        return apply(plan, module, mesh, *args, **kwargs)
+
+    return applied
+
+
 def watch_meshes(device_mesh: Any, meshes: List[Any]) -> None:
     """Every DeviceMesh made from now on is appended to `meshes` as a weak reference."""
     initialise = device_mesh.DeviceMesh.__init__

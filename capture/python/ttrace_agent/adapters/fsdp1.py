@@ -110,6 +110,15 @@ def data_parallel_axis(module: Any, torch: Any) -> Optional[Tuple[str, int, int]
     return "dp", group.size(), torch.distributed.get_rank(group)
 
 
+def data_parallel_ranks(module: Any, torch: Any) -> List[List[int]]:
+    """Of a FullyShardedDataParallel the ranks with the other pieces, and those with copies."""
+    if data_parallel_axis(module, torch) is None:
+        return []
+    groups = [module.process_group, getattr(module, "_inter_node_pg", None)]
+    return [torch.distributed.get_process_group_ranks(group) for group in groups
+            if group is not None]
+
+
 def _wrap_clipping(fsdp: Any, agent: Any) -> None:
     """Its own clipping knows that other ranks have the rest of the gradients."""
     original = fsdp.clip_grad_norm_

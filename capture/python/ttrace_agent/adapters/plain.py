@@ -62,6 +62,13 @@ def data_parallel_axis(module: Any, torch: Any) -> Optional[Tuple[str, int, int]
     return "dp", group.size(), torch.distributed.get_rank(group)
 
 
+def data_parallel_ranks(module: Any, torch: Any) -> List[List[int]]:
+    """Of a DistributedDataParallel the ranks of its group."""
+    if data_parallel_axis(module, torch) is None:
+        return []
+    return [torch.distributed.get_process_group_ranks(module.process_group)]
+
+
 def watch(agent: Any, after_import: Any, torch: Any) -> None:
     _wrap_clipping(agent, torch)
     after_import("torch.amp.grad_scaler", lambda module: _wrap_scaler(agent, module))
