@@ -2,6 +2,7 @@
 """What ttrace-check says of how ranks call collectives, and of who brought a NaN into them."""
 from __future__ import annotations
 
+import json
 import unittest
 
 import numpy as np
@@ -125,8 +126,10 @@ class Parameters(CollectiveTest):
 
     LAYOUTS = {"fc1.weight": "f[tp] h", "fc2.weight": "h f[tp]", "norm.weight": "h"}
 
-    def made(self, reductions) -> list:
+    def made(self, reductions, declared_by="rank.json") -> list:
+        """`declared_by`: "rank.json", or records of a phase: "param", "grad", "step"."""
         made = Made(4, dp_tp)
+        slots = {"param": "value", "grad": "reduced", "step": "param"}
         for name, lines in reductions.items():
             parameter = name.split("@")[0]
             for ranks in lines:
@@ -135,18 +138,31 @@ class Parameters(CollectiveTest):
                           reduction="sum", module=parameter, count=32)
         for parameter in self.LAYOUTS:
             for rank in WORLD:
-                made.record(rank, f"it0/grad/{parameter}/reduced", drawn(9, 4, 8))
+                made.record(rank, f"it0/grad/{parameter}/reduced", drawn(9, 4, 8),
+                            **self.declared(parameter, declared_by == "grad"))
+                for phase in {"param", "step"} & {declared_by}:
+                    made.record(rank, f"it0/{phase}/{parameter}/{slots[phase]}", drawn(9, 4, 8),
+                                **self.declared(parameter, True))
         described = made.described()
-        for rank in described:
+        for rank in described if declared_by == "rank.json" else []:
             rank["rank_json"]["parameters"] = {
                 name: {"shape": [4, 8] if name != "norm.weight" else [32], "dtype": "float32",
                        "layout": {"dims": dims, "source": "program"}}
                 for name, dims in self.LAYOUTS.items()}
         return described
 
-    def of(self, reductions, code: int, name: str) -> dict:
+    def declared(self, parameter: str, wanted: bool) -> dict:
+        """As Place::layout of ttrace.hpp says it."""
+        if not wanted:
+            return {}
+        dims = self.LAYOUTS[parameter].replace("h", "h e") if parameter == "norm.weight" else (
+            self.LAYOUTS[parameter])
+        whole = [extent * (2 if "[" in dim else 1) for dim, extent in zip(dims.split(), (4, 8))]
+        return {"layout": json.dumps({"dims": dims, "shape": whole, "source": "program"})}
+
+    def of(self, reductions, code: int, name: str, declared_by="rank.json") -> dict:
         self.written = getattr(self, "written", 0) + 1
-        trace = self.write_ranks(f"{self.written}.trace", self.made(reductions))
+        trace = self.write_ranks(f"{self.written}.trace", self.made(reductions, declared_by))
         return self.check(trace, code, name)[name]
 
     DP, TP = ([0, 2], [1, 3]), ([0, 1], [2, 3])
@@ -161,6 +177,15 @@ class Parameters(CollectiveTest):
         self.assertEqual((found["module"], found["ranks"], found["certainty"]),
                          ("fc2.weight", [0, 1], "likely"))
         self.assertIn("adds up different parts of fc2.weight, which is cut along tp", found["what"])
+
+    def test_records_declare_layouts_as_rank_json_does(self):
+        for phase in ("param", "grad", "step"):
+            good = self.of(self.RIGHT, PASSED, "parts", phase)
+            self.assertEqual(good["compared"]["sums of gradients with their layouts"], 8, phase)
+            self.assertEqual(good["violations"], [], phase)
+            wrong = {**self.RIGHT, "fc2.weight": self.TP}
+            found = self.only(self.of(wrong, VIOLATED, "parts", phase))
+            self.assertEqual((found["module"], found["ranks"]), ("fc2.weight", [0, 1]), phase)
 
     def test_a_parameter_that_is_forgotten(self):
         self.LAYOUTS = {**self.LAYOUTS, "words.weight": "v[tp] h"}
@@ -236,6 +261,25 @@ class Skipped(CollectiveTest):
                         rows_only(made, function, f"g{ranks[0]}{ranks[1]}", ranks,
                                   module=f"layers.{layer}.fc2", microbatch=1)
         self.silent(made, PASSED, "skipped")
+
+    def test_the_odd_one_of_three_layers_may_be_meant(self):
+        for layer in range(3):
+            odd = self.made([(m, layer) for m in range(4)], layers=3)
+            found = self.only(self.run_check(odd, PASSED, "skipped"))
+            self.assertEqual((found["module"], found["certainty"]),
+                             (f"layers.{layer}.fc2", "possible"))
+
+    def test_two_layers_that_differ_say_nothing(self):
+        result = self.silent(self.made([(m, 1) for m in range(4)], layers=2), PASSED, "skipped")
+        self.assertEqual(list(result["not_checked"].items()), [
+            ("modules of one kind make different calls, and too few layers agree to tell which are "
+             "right", 1)])
+
+    def test_half_of_the_layers_say_nothing(self):
+        """Every other layer has experts."""
+        odd = [(m, layer) for m in range(4) for layer in (1, 3, 5)]
+        result = self.silent(self.made(odd), PASSED, "skipped")
+        self.assertEqual(len(result["not_checked"]), 1)
 
     def test_too_few_layers(self):
         made = Made(2)

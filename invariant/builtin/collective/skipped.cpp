@@ -4,7 +4,7 @@
 // group. Only axes along which modules compute parts count: gradients and parameters of data
 // parallel ranks move in buckets and ahead of time, in whatever module is at work then. The first
 // and the last layers often differ for good reasons (frozen ones), so they are shown and no
-// violation.
+// violation. So is the odd one of three layers; of two, nothing can be told.
 #include <algorithm>
 #include <array>
 
@@ -18,6 +18,9 @@
 
 namespace ttrace::builtin {
 namespace {
+
+constexpr const char* kTooFew =
+    "modules of one kind make different calls, and too few layers agree to tell which are right";
 
 // "all_reduce (sum) along tp": what a module calls, each kind once, so that a forward pass that is
 // made twice counts like one.
@@ -35,11 +38,11 @@ struct Use {
   }
 };
 
-// Along which modules compute parts of the same samples, as far as the name tells.
-bool is_part_axis(const std::string& axis) {
+// Along which modules compute parts of the same samples, as far as is told or the name tells.
+bool is_part_axis(const Evidence& evidence, const std::string& axis) {
   static constexpr std::array<std::string_view, 8> kPrefixes{"cp",  "context", "sp",     "seq",
                                                              "etp", "ep",      "expert", "tp"};
-  return is_tensor_axis(axis) ||
+  return evidence.is_tensor_axis(axis) ||
          std::any_of(kPrefixes.begin(), kPrefixes.end(),
                      [&](std::string_view prefix) { return axis.rfind(prefix, 0) == 0; });
 }
@@ -129,7 +132,9 @@ class Skipped final : public CollectiveCheck {
       const bool known = (fit.fit == Fit::whole || fit.fit == Fit::part) && !fit.axes.empty();
       axes =
           known ? "along " + axes_text(fit.axes) : "of " + std::to_string(group->size) + " ranks";
-      counts = known && std::all_of(fit.axes.begin(), fit.axes.end(), is_part_axis);
+      counts = known && std::all_of(fit.axes.begin(), fit.axes.end(), [&](const std::string& axis) {
+                 return is_part_axis(evidence, axis);
+               });
     }
     const std::string& reduction = call.row->reduction;
     return {call.row->function + (reduction.empty() ? "" : " (" + reduction + ")") + " " + axes,
@@ -164,21 +169,36 @@ class Skipped final : public CollectiveCheck {
       const std::string pattern = pattern_of(use.module);
       if (pattern != use.module) families[{pattern, class_of(evidence, use)}].push_back(&use);
     }
-    for (auto& [family, members] : families) {
-      std::set<std::vector<std::uint64_t>> agreeing;
-      const Majority majority = majority_of(members);
-      if (majority.kinds == nullptr || majority.kinds->empty()) continue;
-      for (const Use* use : members) {
-        if (use->has(*majority.kinds)) agreeing.insert(numbers_in(use->module));
-      }
-      if (!majority.clear(3) || agreeing.size() < 3) continue;
-      outcome.compared["modules in each layer"] += members.size();
-      for (const Use* use : members) {
-        if (use->has(*majority.kinds)) continue;
-        const std::vector<std::uint64_t> numbers = numbers_in(use->module);
-        const bool end = numbers < *agreeing.begin() || *agreeing.rbegin() < numbers;
-        report(*use, majority, "such modules of all layers", end, iteration, outcome);
-      }
+    for (auto& [family, members] : families) compare_family(members, iteration, outcome);
+  }
+
+  void compare_family(const std::vector<const Use*>& members, std::int64_t iteration,
+                      Outcome& outcome) {
+    const Majority majority = majority_of(members);
+    std::set<std::vector<std::uint64_t>> agreeing;  // layers, by their numbers
+    std::set<std::vector<std::uint64_t>> lacking;
+    for (const Use* use : members) {
+      (use->has(*majority.kinds) ? agreeing : lacking).insert(numbers_in(use->module));
+    }
+    const bool clear = majority.clear(3) && agreeing.size() >= 3;
+    if (majority.kinds->empty() || !clear) {
+      const bool differ = std::any_of(members.begin(), members.end(), [&](const Use* use) {
+        return use->kinds != *majority.kinds;
+      });
+      if (differ && !majority.clear(3)) ++outcome.unchecked[kTooFew];
+    }
+    // Two layers against one are worth a look.
+    const auto whole = static_cast<std::size_t>(
+        std::count_if(agreeing.begin(), agreeing.end(),
+                      [&](const auto& layer) { return lacking.count(layer) == 0; }));
+    const bool hint = whole >= 2 && whole >= 2 * lacking.size();
+    if (majority.kinds->empty() || !(clear || hint)) return;
+    if (clear) outcome.compared["modules in each layer"] += members.size();
+    for (const Use* use : members) {
+      if (use->has(*majority.kinds)) continue;
+      const std::vector<std::uint64_t> numbers = numbers_in(use->module);
+      const bool end = numbers < *agreeing.begin() || *agreeing.rbegin() < numbers;
+      report(*use, majority, "such modules of all layers", end || !clear, iteration, outcome);
     }
   }
 
@@ -189,11 +209,11 @@ class Skipped final : public CollectiveCheck {
   }
 
   // Once for each module.
-  void report(const Use& use, const Majority& majority, const std::string& peers, bool end,
+  void report(const Use& use, const Majority& majority, const std::string& peers, bool doubtful,
               std::int64_t iteration, Outcome& outcome) {
     if (!told_.insert(use.module).second) return;
     Violation violation;
-    violation.certainty = end ? Certainty::possible : Certainty::likely;
+    violation.certainty = doubtful ? Certainty::possible : Certainty::likely;
     violation.iteration = iteration;
     violation.microbatch = use.microbatch;
     violation.ranks = {use.rank};
