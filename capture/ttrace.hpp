@@ -85,7 +85,9 @@ using dtype_constant = std::integral_constant<ttrace_dtype, Code>;
 // ttrace::dtype_constant<TTRACE_BFLOAT16> {};
 template <class T, class = void>
 struct dtype_of {
-  static_assert(!std::is_same_v<T, T>, "pass the dtype of this type, or specialise dtype_of");
+  static_assert(!std::is_same_v<T, T>,
+                "pass the dtype of this type, or specialise dtype_of; of unsigned integers (token "
+                "ids) the signed type of the same size, which keeps the bits: TTRACE_INT32");
 };
 template <>
 struct dtype_of<double> : dtype_constant<TTRACE_FLOAT64> {};
@@ -329,7 +331,16 @@ struct Options {
   bool feeds = true;  // false: feed will not be called
 };
 
-// What ends with its block; result() is that of its beginning.
+// Constructors of what would end at once without a name; compilers know that since C++20, and most
+// of them in C++17, too.
+#if __has_cpp_attribute(nodiscard) >= 201907L
+#define TTRACE_NEEDS_NAME [[nodiscard]]
+#else
+#define TTRACE_NEEDS_NAME
+#endif
+
+// What ends with its block, so it needs a name: `ttrace::Scope scope("fc");`. result() is that of
+// its beginning.
 class Mark {
  public:
   Mark(const Mark&) = delete;
@@ -347,8 +358,8 @@ class Mark {
 // The trace of this process, one at a time.
 class Run : public Mark {
  public:
-  Run() : Mark(ttrace_open(nullptr)) {}
-  explicit Run(const Options& options) : Mark(open(options)) {}
+  TTRACE_NEEDS_NAME Run() : Mark(ttrace_open(nullptr)) {}
+  TTRACE_NEEDS_NAME explicit Run(const Options& options) : Mark(open(options)) {}
   ~Run() { ttrace_close(); }
 
   Result axis(const char* name, std::int32_t size, std::int32_t coordinate) {
@@ -378,13 +389,15 @@ class Run : public Mark {
 
 class Iteration : public Mark {
  public:
-  explicit Iteration(std::int64_t number) : Mark(ttrace_begin_iteration(number)) {}
+  TTRACE_NEEDS_NAME explicit Iteration(std::int64_t number)
+      : Mark(ttrace_begin_iteration(number)) {}
   ~Iteration() { ttrace_end_iteration(); }
 };
 
 class Microbatch : public Mark {
  public:
-  explicit Microbatch(std::int32_t number) : Mark(ttrace_begin_microbatch(number)) {}
+  TTRACE_NEEDS_NAME explicit Microbatch(std::int32_t number)
+      : Mark(ttrace_begin_microbatch(number)) {}
   ~Microbatch() { ttrace_begin_microbatch(-1); }
 };
 
@@ -403,12 +416,14 @@ class Pause {
 // The module that this thread is in, by its name in all layouts.
 class Scope : public Mark {
  public:
-  explicit Scope(const char* module) : Mark(ttrace_push_scope(module)) {}
-  explicit Scope(const std::string& module) : Scope(module.c_str()) {}
+  TTRACE_NEEDS_NAME explicit Scope(const char* module) : Mark(ttrace_push_scope(module)) {}
+  TTRACE_NEEDS_NAME explicit Scope(const std::string& module) : Scope(module.c_str()) {}
   ~Scope() {
     if (result().done()) ttrace_pop_scope();
   }
 };
+
+#undef TTRACE_NEEDS_NAME
 
 }  // namespace api
 }  // namespace ttrace

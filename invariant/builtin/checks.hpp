@@ -18,6 +18,7 @@ namespace ttrace::builtin {
 [[nodiscard]] std::unique_ptr<Check> make_waited();       // collective/waited.cpp
 [[nodiscard]] std::unique_ptr<Check> make_skipped();      // collective/skipped.cpp
 [[nodiscard]] std::unique_ptr<Check> make_unreduced();    // collective/unreduced.cpp
+[[nodiscard]] std::unique_ptr<Check> make_mixed();        // collective/mixed.cpp
 [[nodiscard]] std::unique_ptr<Check> make_data();         // same_data.cpp
 [[nodiscard]] std::unique_ptr<Check> make_random();       // random.cpp
 [[nodiscard]] std::unique_ptr<Check> make_nonfinite();    // nonfinite.cpp

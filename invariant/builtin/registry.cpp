@@ -19,7 +19,7 @@ std::string_view name_of(Certainty certainty) {
 }
 
 std::span<const CheckEntry> all_checks() {
-  static constexpr std::array<CheckEntry, 19> kChecks{{
+  static constexpr std::array<CheckEntry, 20> kChecks{{
       {"data", "data parallel ranks get different samples, tensor parallel ranks the same",
        make_data},
       {"order", "all members of a group call the same collectives in the same order", make_order},
@@ -33,6 +33,7 @@ std::span<const CheckEntry> all_checks() {
       {"skipped", "layers and micro-batches of one kind make the same collectives", make_skipped},
       {"unreduced", "gradients of all parameters are summed over data parallel ranks, or of none",
        make_unreduced},
+      {"mixed", "a group averages all gradients, or sums all of them", make_mixed},
       {"nonfinite", "no NaN or infinity, else where it comes from", make_nonfinite},
       {"random", "random numbers are equal or different as the mesh demands", make_random},
       {"zeroed", "gradients begin each iteration at zero", make_zeroed},

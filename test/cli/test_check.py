@@ -149,13 +149,15 @@ class Zeroed(CheckTest):
 
 
 class Data(CheckTest):
-    def ranks(self, tokens: list, axis: str = "dp"):
+    def ranks(self, tokens: list, axis: str = "dp", kind: str = ""):
+        told = {"kind": kind} if kind else {}
         weights = drawn(1, 8)
         return self.trace([[[
             tensor("it0/param/a.weight/value", weights),
             tensor("it0/mb0/forward/@root/input.tokens", own, "int64", flags=ROOT_INPUT),
             tensor("it0/mb0/forward/@root/input.positions", np.arange(6), "int64",
-                   flags=ROOT_INPUT)]] for own in tokens], axes=along(axis, len(tokens)))
+                   flags=ROOT_INPUT)]] for own in tokens],
+            axes=lambda rank: [{**along(axis, len(tokens))(rank)[0], **told}])
 
     SAMPLES = [np.random.default_rng(seed).integers(0, 50, (2, 6)) for seed in range(4)]
 
@@ -179,6 +181,18 @@ class Data(CheckTest):
     def test_tensor_parallel_ranks_with_other_samples(self):
         found = self.only(self.check(self.ranks(self.SAMPLES[:2], "tp"), VIOLATED, "data")["data"])
         self.assertIn("ranks 0 and 1 are given other data (input.tokens)", found["what"])
+
+    def test_the_framework_knows_better_than_a_name(self):
+        for name in ("mesh0", "tp"):
+            trace = self.ranks(self.SAMPLES[:1] * 2, name, "data")
+            found = self.only(self.check(trace, VIOLATED, "data")["data"])
+            self.assertIn(f"all ranks along {name} compute the same samples", found["what"])
+            self.check(self.ranks(self.SAMPLES[:2], name, "data"), PASSED, "data")
+        self.check(self.ranks(self.SAMPLES[:1] * 2, "mesh0", "tensor"), PASSED, "data")
+        self.check(self.ranks(self.SAMPLES[:2], "mesh0", "tensor"), VIOLATED, "data")
+
+    def test_a_model_sharded_over_sequence_parallel_ranks(self):
+        self.check(self.ranks(self.SAMPLES[:1] * 2, "cp", "data"), TROUBLE, "data")
 
     def test_positions_alone_tell_nothing(self):
         self.check(self.ranks([np.arange(6)] * 2), TROUBLE, "data")
@@ -279,7 +293,7 @@ class CommandLine(CheckTest):
     def test_list(self):
         done = self.run_tool("--list")
         self.assertEqual(done.returncode, PASSED)
-        self.assertEqual(len(done.stdout.splitlines()), 19)
+        self.assertEqual(len(done.stdout.splitlines()), 20)
 
 
 if __name__ == "__main__":

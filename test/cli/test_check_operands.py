@@ -151,5 +151,69 @@ class Waited(CollectiveTest):
         self.silent(made, PASSED, "waited")
 
 
+class Mixed(CollectiveTest):
+    """Gradients of eight parameters, averaged over two ranks or summed."""
+
+    def made(self, kinds, *, axis="dp", after=lambda name, value: value, named=True,
+             buffers=True) -> Made:
+        made = Made(2, along(axis, 2))
+        for number, (kind, factor) in enumerate(kinds):
+            name = f"layers.{number}.weight"
+            inputs = [drawn(10 * number + rank, 32) for rank in range(2)]
+            total = inputs[0] + inputs[1]
+            value = total / F32(2) if kind == "avg" or factor == 0.5 else total
+            sides = (inputs, [value] * 2) if buffers else ([None] * 2, [None] * 2)
+            made.call("all_reduce", "g", [0, 1], *sides, reduction=kind, factor=factor,
+                      module=name if named else "layers", count=32)
+            for rank in range(2):
+                made.record(rank, f"it0/grad/{name}/reduced", after(name, value))
+        return made
+
+    SUM, AVG, HALF = ("sum", 1.0), ("avg", 1.0), ("premul_sum", 0.5)
+
+    def odd(self, code, certainty, kinds, **more):
+        found = self.only(self.run_check(self.made(kinds, **more), code, "mixed"))
+        self.assertEqual((found["certainty"], found["ranks"], found["module"]),
+                         (certainty, [0, 1], "layers.3.weight"))
+        return found["what"]
+
+    def test_all_alike(self):
+        for kinds in ([self.SUM] * 8, [self.AVG] * 8, [self.AVG, self.HALF] * 4):
+            result = self.silent(self.made(kinds), PASSED, "mixed")
+            self.assertEqual(result["compared"], {"reductions of gradients": 16})
+
+    def test_one_sum_among_averages(self):
+        kinds = [*[self.AVG] * 3, self.SUM, *[self.AVG] * 4]
+        for named in (True, False):  # by its module, or by what the optimizer was given
+            self.assertIn("is summed over group g (ranks 0, 1; along dp), where those of 7 other "
+                          "parameters are averaged", self.odd(VIOLATED, "likely", kinds, named=named))
+
+    def test_one_average_among_sums(self):
+        self.assertIn("is averaged over", self.odd(VIOLATED, "likely",
+                                                   [*[self.SUM] * 3, self.AVG, *[self.SUM] * 4]))
+
+    def test_what_the_program_divides_itself(self):
+        kinds = [*[self.AVG] * 3, self.SUM, *[self.AVG] * 4]
+        halve = lambda name, value: value / F32(2) if "3" in name else value  # noqa: E731
+        self.silent(self.made(kinds, after=halve), PASSED, "mixed")
+
+    def test_what_is_only_possible(self):
+        kinds = [*[self.AVG] * 3, self.SUM, *[self.AVG] * 4]
+        self.odd(PASSED, "possible", kinds, axis="tp")  # a sum of parts beside means of copies
+        self.odd(PASSED, "possible", kinds, buffers=False)
+        self.odd(PASSED, "possible", kinds, after=lambda name, value: value / F32(7))
+
+    def test_losses_and_norms_are_no_gradients(self):
+        made = self.made([self.AVG] * 8)
+        for module in ("loss", "@root"):
+            made.call("all_reduce", "g", [0, 1], [drawn(1, 1), drawn(2, 1)],
+                      [drawn(1, 1) + drawn(2, 1)] * 2, reduction="sum", module=module)
+        self.silent(made, PASSED, "mixed")
+
+    def test_half_of_them(self):
+        result = self.silent(self.made([self.AVG, self.SUM] * 4), PASSED, "mixed")
+        self.assertEqual(result["compared"], {"reductions of gradients": 8})
+
+
 if __name__ == "__main__":
     unittest.main()
