@@ -28,7 +28,8 @@ extern "C" {
 /* In ttrace_tensor and ttrace_collective: the micro-batch that ttrace_begin_microbatch told. */
 #define TTRACE_CURRENT (-2)
 
-/* Values equal ttrace's DType, Phase and RecordKind; new ones are only appended. */
+/* Values equal ttrace's DType, Phase and RecordKind; new ones are only appended. Unsigned integers
+ * of 16 bits and more are given as signed ones of their size. */
 enum ttrace_dtype {
   TTRACE_FLOAT64 = 0,
   TTRACE_FLOAT32 = 1,
@@ -153,7 +154,9 @@ typedef struct ttrace_tensor {
   uint32_t reserved;
   const char* module;   /* the same name in every layout; "@root" for the whole model; NULL: this
                            thread's innermost scope, or "@root" */
-  const char* slot;     /* "output.0", "grad_output.0", "value", "reduced", "param", ... */
+  const char* slot;     /* "output.0", "grad_output.0"; of a parameter "value", "reduced", "param":
+                           docs/frameworks.md lists what is compared and checked. "@root" has the
+                           loss, forward "output.0", and the gradient norm, grad "norm" */
   const char* raw_name; /* NULL, or the name as this program spells it */
   const char* layout;   /* NULL, or what is known: {"dims":"h[tp] d","shape":[256,64]} */
   const uint64_t* shape;

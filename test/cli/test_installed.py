@@ -4,6 +4,7 @@ documentation, compiled with all warnings, run with and without ttrace-capture.
 """
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import re
@@ -17,7 +18,8 @@ import numpy
 
 BUILD = pathlib.Path(os.environ["TTRACE_BUILD"])
 SOURCE = pathlib.Path(os.environ["TTRACE_SOURCE"])
-WARNINGS = ["-pedantic", "-Wall", "-Wextra", "-Wshadow", "-Wconversion", "-Werror"]
+WARNINGS = ["-pedantic", "-Wall", "-Wextra", "-Wshadow", "-Wconversion",
+            "-Wsign-conversion", "-Werror"]
 C99 = [os.environ.get("CC", "cc"), "-std=c99", *WARNINGS]
 CPP17 = [os.environ.get("CXX", "c++"), "-std=c++17", *WARNINGS]
 LIMIT_SECONDS = 120
@@ -54,11 +56,11 @@ class Installed(unittest.TestCase):
         cls.flags = run("pkg-config", f"--define-variable=prefix={cls.prefix}", "--cflags",
                         "--libs", "ttrace", PKG_CONFIG_LIBDIR=str(described.parent)).split()
 
-    def build(self, compiler, suffix, text):
+    def build(self, compiler, suffix, text, *others):
         source = self.folder / f"{self.id()}.{suffix}"
         source.write_text(text)
         program = self.folder / self.id()
-        run(*compiler, source, *self.flags, "-o", program)
+        run(*compiler, source, *others, *self.flags, "-o", program)
         return program
 
     def records(self, program):
@@ -86,7 +88,7 @@ class Installed(unittest.TestCase):
                 numpy.testing.assert_array_equal(values[name], value, name)
 
     def test_the_cpp_example(self):
-        (text,) = blocks("docs/frameworks.md", "cpp")
+        text, _ = blocks("docs/frameworks.md", "cpp")
         weight = numpy.full(3, 0.5, numpy.float32)
         expected = []
         for step in range(2):
@@ -103,6 +105,45 @@ class Installed(unittest.TestCase):
             wanted["step/fc.weight/param"] = weight
             expected.append(wanted)
         self.check(self.records(self.build(CPP17, "cpp", text)), expected)
+
+    def test_the_example_of_several_ranks(self):
+        """Two ranks do what one does, and everything is compared and checked."""
+        _, text = blocks("docs/frameworks.md", "cpp")
+        program = self.build(CPP17, "cpp", text, SOURCE / "test/cli/installed_sum.cpp")
+        room = self.folder / "room"
+        room.write_bytes(bytes(65536))
+        both = ["sh", "-c", 'RANK=0 "$0" & one=$!; RANK=1 "$0" || exit 1; wait $one', program]
+        traces = {}
+        for name, command, variables in (("one", [program], {}),
+                                         ("two", both, {"ROOM": str(room), "WORLD_SIZE": "2"})):
+            traces[name] = self.folder / f"{self.id()}.{name}"
+            run(self.prefix / "bin/ttrace-capture", "--iterations", "0-1", "--comm", "full", "-o",
+                traces[name], "--", *command, **variables)
+        weight = numpy.array([0.5, -0.25, 1.0, 0.125])
+        samples = [numpy.array([sample, 3, 1 + sample % 2, 7]) for sample in range(4)]
+        gradient = sum((weight @ tokens) * tokens for tokens in samples)
+        with h5py.File(traces["two"] / "rank00001/it000000.h5") as file:
+            numpy.testing.assert_allclose(file["data/grad/fc.weight/reduced"][()], gradient)
+            numpy.testing.assert_allclose(file["data/grad/@root/norm"][()],
+                                          numpy.linalg.norm(gradient), rtol=1e-6)
+        tools = self.prefix / "bin"
+        report = json.loads(run(tools / "ttrace-diff", traces["one"], traces["two"], "--json", "-"))
+        self.assertEqual(report["verdict"], "same")
+        checks = {entry["name"]: entry for entry in
+                  json.loads(run(tools / "ttrace-check", traces["two"], "--json", "-"))["checks"]}
+        self.assertEqual([name for name, entry in checks.items() if entry["violations"]], [])
+        for name in ("data", "order", "groups", "conserve", "parts", "nonfinite", "replicas",
+                     "norm", "update", "changed"):
+            self.assertEqual(checks[name]["verdict"], "passed", name)
+        self.assertEqual(checks["conserve"]["compared"]["reductions"], 4)
+        self.assertEqual(checks["update"]["compared"],
+                         {"optimizer states": 4, "parameters after the step": 4})
+
+    def test_objects_that_end_at_once_are_warned_of(self):
+        for text in ('ttrace::Scope("fc");', "ttrace::Iteration(0);", "ttrace::Run();"):
+            program = "#include <ttrace.hpp>\nint main() { " + text + " }\n"
+            with self.assertRaisesRegex(AssertionError, "nodiscard"):
+                self.build(CPP17, "cpp", program)
 
     def test_the_c_example(self):
         (text,) = blocks("docs/frameworks.md", "c")

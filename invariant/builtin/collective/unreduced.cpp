@@ -50,7 +50,9 @@ class Unreduced final : public CollectiveCheck {
 
   void finish(const Evidence& evidence, Outcome& outcome) override {
     if (outcome.total_compared() > 0 || evidence.collectives().empty()) return;
-    ++outcome.unchecked["no calls along a data parallel axis name parameters as their modules"];
+    ++outcome.unchecked[axes_.empty()
+                            ? "no calls along a data parallel axis name parameters as their modules"
+                            : "too few parameters are named by calls along a data parallel axis"];
   }
 
  private:
