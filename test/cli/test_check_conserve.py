@@ -80,6 +80,17 @@ class Reductions(CollectiveTest):
                                          "conserve"))
         self.assertIn("a sum where a mean is meant", found["look_at"])
 
+    TIMES = "the output is about this times what it should be"
+
+    def test_a_factor_is_told_where_it_explains_the_numbers(self):
+        x = [drawn(seed, 64) for seed in range(2)]
+        scaled = reduced(x, [(x[0] + x[1]) * F32(0.3)] * 2, reduction="sum")
+        found = self.only(self.run_check(scaled, VIOLATED, "conserve"))
+        self.assertAlmostEqual(float(found["evidence"][self.TIMES]), 0.3)
+        other = reduced(x, [drawn(9, 64)] * 2, reduction="sum")
+        found = self.only(self.run_check(other, VIOLATED, "conserve"))
+        self.assertNotIn(self.TIMES, found["evidence"])
+
     def test_integers_are_exact_beyond_2_53_and_wrap(self):
         big = [np.array([2 ** 60 + 1, 2 ** 62, -5]), np.array([2 ** 60 + 2, 2 ** 62, 7])]
         right = np.array([2 ** 61 + 3, -(2 ** 63), 2])
@@ -166,6 +177,17 @@ class Copies(CollectiveTest):
         self.silent(made(rows), PASSED, "conserve")
         result = self.run_check(made([rows[1], rows[0], rows[2]]), VIOLATED, "conserve")
         self.assertEqual(result["violations"][0]["ranks"], [0])
+
+    def test_a_slice_that_is_another_members(self):
+        x = [drawn(seed, 24) for seed in range(3)]
+        total = x[0] + x[1] + x[2]
+        made = Made(3)
+        made.call("reduce_scatter", "tp", range(3), x, [total[:8], total[16:], total[8:16]],
+                  reduction="sum")
+        found = self.only(self.run_check(made, VIOLATED, "conserve"))
+        self.assertEqual(found["ranks"], [1])
+        self.assertIn("; it holds the part of rank 2", found["what"])
+        self.assertIn("the order of the members", found["look_at"])
 
     def test_uneven_slices(self):
         x = [drawn(seed, 8) for seed in range(2)]

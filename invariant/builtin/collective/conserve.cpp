@@ -64,7 +64,7 @@ class Conserve final : public CollectiveCheck {
     if (!expected.unknown.empty()) ++outcome.unchecked[expected.unknown];
     bool wrong = false;
     for (const ExpectedReduction& reduction : expected.reductions) {
-      wrong = compare(evidence, joint, reduction, outcome) || wrong;
+      wrong = compare(evidence, joint, expected, reduction, outcome) || wrong;
     }
     std::vector<std::pair<const ExpectedCopy*, Equality>> other;
     for (const ExpectedCopy& copy : expected.copies) {
@@ -83,12 +83,11 @@ class Conserve final : public CollectiveCheck {
   }
 
   // True when it is not what it should be.
-  bool compare(const Evidence& evidence, const Joint& joint, const ExpectedReduction& expected,
-               Outcome& outcome) {
+  bool compare(const Evidence& evidence, const Joint& joint, const Expected& all,
+               const ExpectedReduction& expected, Outcome& outcome) {
     const Collective& row = *joint.calls.front().row;
-    std::vector<Part> inputs;
-    for (const Source& source : expected.from) inputs.push_back(source.part);
-    const auto reduced = compare_reduction(inputs, expected.to, row.reduction, row.factor);
+    const auto reduced =
+        compare_reduction(inputs_of(expected), expected.to, row.reduction, row.factor);
     if (!reduced) {
       ++outcome.unchecked["a reduction that is not known for this type: " + row.reduction];
       return false;
@@ -108,9 +107,45 @@ class Conserve final : public CollectiveCheck {
                      " beyond rounding, first number " + std::to_string(reduced->first) + ": " +
                      printed(reduced->found) + ", not " + printed(reduced->expected);
     explain(joint, expected, *reduced, violation);
+    const std::string other = whose_part(joint, all, expected);
+    if (!other.empty()) {
+      violation.what += "; it holds the part of " + other;
+      violation.advice = "the order of the members, offsets into the buffer";
+    }
     violation.evidence.emplace_back("largest error in units of its limit", printed(reduced->worst));
     add(joint, std::move(violation), outcome);
     return true;
+  }
+
+  static std::vector<Part> inputs_of(const ExpectedReduction& reduction) {
+    std::vector<Part> inputs;
+    for (const Source& source : reduction.from) inputs.push_back(source.part);
+    return inputs;
+  }
+
+  // Another member's, which this one got in place of its own.
+  static std::string whose_part(const Joint& joint, const Expected& all,
+                                const ExpectedReduction& wrong) {
+    const Collective& row = *joint.calls.front().row;
+    for (const ExpectedReduction& other : all.reductions) {
+      if (other.ranks == wrong.ranks || other.to.count != wrong.to.count) continue;
+      const auto reduced = compare_reduction(inputs_of(other), wrong.to, row.reduction, row.factor);
+      if (reduced && reduced->wrong == 0 && reduced->undecided == 0) return ranks_text(other.ranks);
+    }
+    return "";
+  }
+
+  // Whether what came out is nearly everywhere the right sum, times one factor.
+  static bool is_scaled(const Joint& joint, const ExpectedReduction& expected,
+                        const Reduced& reduced) {
+    const Collective& row = *joint.calls.front().row;
+    if (!sums(row)) return false;
+    const double meant = row.reduction == "avg"          ? 1.0 / static_cast<double>(row.size)
+                         : row.reduction == "premul_sum" ? row.factor
+                                                         : 1.0;
+    const auto scaled =
+        compare_reduction(inputs_of(expected), expected.to, "premul_sum", meant * reduced.factor);
+    return scaled && scaled->wrong * 100 <= scaled->elements;
   }
 
   static void explain(const Joint& joint, const ExpectedReduction& expected, const Reduced& reduced,
@@ -128,10 +163,14 @@ class Conserve final : public CollectiveCheck {
                        source.part.record->hash == expected.to.record->hash;
       if (own) violation.what += "; this is what it had put in, nothing was added";
     }
-    violation.evidence.emplace_back("the output is about this times what it should be",
-                                    printed(reduced.factor));
+    const bool scaled = is_scaled(joint, expected, reduced);
+    if (scaled) {
+      violation.evidence.emplace_back("the output is about this times what it should be",
+                                      printed(reduced.factor));
+    }
+    const double factor = scaled ? reduced.factor : 1;
     violation.advice =
-        std::abs(reduced.factor * size - 1) < 0.01 || std::abs(reduced.factor / size - 1) < 0.01
+        std::abs(factor * size - 1) < 0.01 || std::abs(factor / size - 1) < 0.01
             ? "a sum where a mean is meant, or the other way round"
             : "a buffer written or read while the collective was under way (a missing wait or "
               "event), or members that are not in the group that was recorded";
