@@ -40,7 +40,7 @@ std::optional<bool> is_taken(const Record* output, const Record& gradient) {
 }
 
 struct Odd {
-  const Group* group = nullptr;
+  std::set<const Group*> groups;
   const Record* gradient = nullptr;
   std::vector<std::int32_t> ranks;
   std::string kind, others;
@@ -112,26 +112,35 @@ class Mixed final : public CollectiveCheck {
         // One is taken as it comes and the others are not: what differs is made good.
         if (use.taken && *use.taken != (taken * 2 > count)) continue;
         Odd& found = odd[parameter];
-        found.group = group;
+        found.groups.insert(group);
         found.gradient = use.gradient;
         found.ranks.push_back(rank);
         found.kind = kind;
         found.others = most->first;
         found.count = count;
-        found.sure = use.taken.value_or(false) && along_data(evidence, group);
+        found.sure = use.taken.value_or(false) && along_data(evidence, axes_of(evidence, group));
       }
     }
   }
 
-  bool along_data(const Evidence& evidence, const Group* group) {
+  const std::vector<std::string>& axes_of(const Evidence& evidence, const Group* group) {
     const auto [axes, fresh] = along_.try_emplace(group);
     if (fresh) axes->second = fit_of(evidence, *group).axes;
-    return !axes->second.empty() &&
-           std::all_of(axes->second.begin(), axes->second.end(),
-                       [&](const std::string& axis) { return evidence.is_data_axis(axis); });
+    return axes->second;
   }
 
-  static Violation describe(const Evidence& evidence, std::int64_t iteration, const Odd& found) {
+  static bool along_data(const Evidence& evidence, const std::vector<std::string>& axes) {
+    return !axes.empty() && std::all_of(axes.begin(), axes.end(), [&](const std::string& axis) {
+      return evidence.is_data_axis(axis);
+    });
+  }
+
+  Violation describe(const Evidence& evidence, std::int64_t iteration, const Odd& found) {
+    const Group& first = **found.groups.begin();
+    const std::vector<std::string>& axes = axes_of(evidence, &first);
+    const bool named = found.groups.size() == 1 || axes.empty();
+    const std::string along =
+        named ? "over " + group_text(evidence, first) : "along " + axes_text(axes);
     Violation violation;
     violation.certainty = found.sure ? Certainty::likely : Certainty::possible;
     violation.iteration = iteration;
@@ -139,11 +148,10 @@ class Mixed final : public CollectiveCheck {
     violation.module = found.gradient->key.module;
     violation.key = to_string(found.gradient->key);
     violation.what = "the gradient of " + violation.module + " on " + ranks_text(found.ranks) +
-                     " is " + found.kind + " over " + group_text(evidence, *found.group) +
-                     ", where those of " + counted(found.count, "other parameter") + " are " +
-                     found.others;
+                     " is " + found.kind + " " + along + ", where those of " +
+                     counted(found.count, "other parameter") + " are " + found.others;
     violation.advice = "the reduction that this call asks for; one is " +
-                       std::to_string(found.group->size) + " times the other";
+                       std::to_string(first.size) + " times the other";
     violation.evidence = {{"module", evidence.described(owner_of(violation.module))}};
     return violation;
   }
