@@ -159,9 +159,10 @@ class Groups final : public CollectiveCheck {
   static Odd odd_part(const Evidence& evidence, const Joint& joint, const MeshFit& fit) {
     const NearestGroup nearest = nearest_to(evidence, *joint.group);
     Odd odd = started(evidence, joint, nearest);
-    const bool named_so = std::all_of(
-        fit.axes.begin(), fit.axes.end(),
-        [](const std::string& axis) { return is_data_axis(axis) || is_tensor_axis(axis); });
+    const bool named_so =
+        std::all_of(fit.axes.begin(), fit.axes.end(), [&](const std::string& axis) {
+          return evidence.is_data_axis(axis) || evidence.is_tensor_axis(axis);
+        });
     const auto stages = hold_other_parameters(evidence, joint.group->ranks, odd.others);
     odd.meant = tiles_the_world(evidence, joint.group->ranks) ||
                 stages.value_or(!named_so && ends_of_an_axis(evidence, joint.group->ranks, fit));
