@@ -4,11 +4,12 @@
 #include "diff/compare.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "diff/cause.hpp"
+#include "diff/drift.hpp"
 #include "diff/judge.hpp"
+#include "diff/later.hpp"
 #include "diff/masters.hpp"
 #include "diff/measure_all.hpp"
 #include "diff/pooling.hpp"
@@ -46,55 +47,6 @@ std::vector<std::int64_t> common_iterations(const Trace& reference, const Trace&
                       "; the reference has " + list(theirs) + ", the candidate has " + list(ours));
   }
   return common;
-}
-
-// Layouts are found from samples.
-void prepare_sampling(Prepared& prepared, const Trace& reference, const Trace& candidate,
-                      std::int64_t iteration, const CompareOptions& options) {
-  for (const Trace* trace : {&reference, &candidate}) trace->expect(Access::samples);
-  prepare(prepared, reference, candidate, iteration, options.rules, options.filter);
-  for (const Trace* trace : {&reference, &candidate}) trace->expect(Access::in_order);
-}
-
-LaterIteration look_at(const Trace& reference, const Trace& candidate, const Backend& backend,
-                       std::int64_t iteration, const CompareOptions& options) {
-  LaterIteration later;
-  later.iteration = iteration;
-  Prepared prepared;
-  prepare_sampling(prepared, reference, candidate, iteration, options);
-  const Limits limits = options.limits(prepared.alignment, *prepared.flow);
-  const Seeds seeds = find_seeds(prepared.alignment, reference, candidate, limits, backend);
-  const auto measured =
-      measure_all(prepared.alignment, seeds, backend, {options.trust_hash, true, {}});
-  for (std::size_t i = 0; i < measured.size(); ++i) {
-    const Sums& sums = measured[i].total.sums;
-    if (!(sums.reference_squares > 0)) continue;
-    const double error = std::sqrt(sums.error_squares / sums.reference_squares);
-    const Key& key = prepared.alignment.pairs[i].key;
-    LaterIteration::Largest& largest = later.largest[key.phase];
-    if (largest.key.empty() || error > largest.error) largest = {error, to_string(key)};
-  }
-  return later;
-}
-
-// Rounding grows through the optimizer, and limits that count the roundings of one iteration know
-// nothing of it.
-void refuse_drift(const Alignment& alignment, const std::vector<PairMetrics>& measured,
-                  const Limits& limits, const Trace& candidate) {
-  if (!limits.weak) return;
-  for (std::size_t i = 0; i < measured.size(); ++i) {
-    const Key& key = alignment.pairs[i].key;
-    const Metrics& total = measured[i].total;
-    if (key.iteration == 0 || key.phase != Phase::param || total.unequal == 0) continue;
-    const double error = std::sqrt(total.sums.error_squares / total.sums.reference_squares);
-    throw Trouble(
-        "compare", candidate.path().string(),
-        "iteration " + std::to_string(key.iteration) + " begins with other parameters (" +
-            key.module + ": relative error " + short_number(error) +
-            "), be it by rounding in earlier steps or by a bug in them; compare iteration "
-            "0, or an iteration that both runs begin from the same checkpoint, or give "
-            "--rel LIMIT");
-  }
 }
 
 // What of other runs judges this iteration; nothing when limits are all there is.
@@ -141,11 +93,11 @@ Report compare_iteration(const Trace& reference, const Trace& candidate, const B
                       (options.filter.empty() ? "; are these runs of the same model?"
                                               : " that matches \"" + options.filter + "\""));
   }
-  const Limits limits = options.limits(alignment, *prepared.flow);
+  Limits limits = options.limits(alignment, *prepared.flow);
   const Seeds seeds = find_seeds(alignment, reference, candidate, limits, backend);
   const std::vector<PairMetrics> measured = measure_all(
       alignment, seeds, backend, {options.trust_hash, !judged_by_noise(options), options.progress});
-  refuse_drift(alignment, measured, limits, candidate);
+  const double drift = allow_drift(alignment, measured, candidate, limits);
   NoiseTensors noise;
   const JudgeInput judged{&prepared.reference,
                           &prepared.candidate,
@@ -174,6 +126,7 @@ Report compare_iteration(const Trace& reference, const Trace& candidate, const B
   Report report = summarise(
       {&prepared.reference, &prepared.candidate, &alignment, &limits, &measured, &outcomes});
   report.by_content = prepared.by_content;
+  report.drift = drift;
   report.backend = backend.name();
   report.seeds = seeds;
   report.findings = order_findings(std::move(findings), *prepared.flow, alignment, outcomes);
@@ -185,6 +138,13 @@ Report compare_iteration(const Trace& reference, const Trace& candidate, const B
 }
 
 }  // namespace
+
+void prepare_sampling(Prepared& prepared, const Trace& reference, const Trace& candidate,
+                      std::int64_t iteration, const CompareOptions& options) {
+  for (const Trace* trace : {&reference, &candidate}) trace->expect(Access::samples);
+  prepare(prepared, reference, candidate, iteration, options.rules, options.filter);
+  for (const Trace* trace : {&reference, &candidate}) trace->expect(Access::in_order);
+}
 
 Report compare(const Trace& reference, const Trace& candidate, const Backend& backend,
                const CompareOptions& options) {

@@ -60,6 +60,17 @@ struct LaterIteration {
     std::string key;
   };
   std::map<Phase, Largest> largest;
+  // The first tensor that is wrong altogether where all before it in that iteration are right, as
+  // nothing is that has only drifted.
+  struct Jump {
+    Key key;
+    double error = 0;           // relative
+    double score = 0;           // in units of the limit that the first iteration would have
+    std::uint64_t before = 0;   // tensors earlier in that iteration; all parameters count as one
+    double largest_before = 0;  // relative error of these
+    std::string largest_before_name;  // "": all are equal
+  };
+  std::optional<Jump> jump;
 };
 
 enum class Verdict : std::uint8_t { same, differs, trouble };
@@ -72,6 +83,7 @@ struct Report {
   bool weak = true;
   std::string backend;
   bool by_content = true;  // micro-batches were matched by their inputs
+  double drift = 0;        // by how many epsilons a later iteration began with other parameters
 
   std::vector<OrderedFinding> findings;
   std::map<std::string, ModuleSource> sources;  // of the modules that findings name

@@ -138,6 +138,16 @@ Json tensors_json(const Report& report) {
   return json;
 }
 
+Json jump_json(const LaterIteration::Jump& jump) {
+  Json json = place_of(jump.key);
+  json["error"] = jump.error;
+  json["score"] = jump.score;
+  json["before"] = {{"tensors", jump.before},
+                    {"largest_error", jump.largest_before},
+                    {"of", jump.largest_before_name}};
+  return json;
+}
+
 Json later_json(const Report& report) {
   Json json = Json::array();
   for (const LaterIteration& later : report.later) {
@@ -146,6 +156,7 @@ Json later_json(const Report& report) {
       entry["largest_errors"][std::string(name_of(phase))] = {{"error", largest.error},
                                                               {"key", largest.key}};
     }
+    entry["suspicious"] = later.jump ? jump_json(*later.jump) : Json(nullptr);
     json.push_back(std::move(entry));
   }
   return json;
@@ -175,6 +186,7 @@ std::string report_as_json(const Report& report) {
   for (const OrderedFinding& entry : report.findings)
     json["findings"].push_back(finding_json(entry));
   json["inherited"] = report.inherited();
+  if (report.drift > 0) json["drift"] = report.drift;
   json["gradient_seeds"] = seeds_json(report);
   json["layouts"] = layouts_json(report);
   json["microbatches_by_content"] = report.by_content;

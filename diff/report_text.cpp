@@ -74,11 +74,13 @@ class TextReport {
       return;
     }
     if (report_.verdict() == Verdict::same) {
+      const bool suspicious = jumps();
       std::uint64_t equal = 0;
       for (const PhaseReport& phase : report_.phases) equal += phase.equal;
-      line(colored("same", "1;32") + ", up to round-off: " + grouped(report_.compared()) + " of " +
-           grouped(report_.expected()) + " expected tensors compared, " + grouped(equal) +
-           " of them bit-equal");
+      line(colored("same", "1;32") + ", up to round-off" +
+           (suspicious ? ", in iteration " + std::to_string(report_.iteration) : "") + ": " +
+           grouped(report_.compared()) + " of " + grouped(report_.expected()) +
+           " expected tensors compared, " + grouped(equal) + " of them bit-equal");
       return;
     }
     const OrderedFinding& first = report_.findings.front();
@@ -90,6 +92,36 @@ class TextReport {
     line(word + "the first module that diverges is `" + first.finding.key.module + "`" +
          source_of(first.finding.key) + ", " + where_text(first) + " (" +
          to_string(first.finding.key) + "): " + first.finding.message);
+  }
+
+  // What a later iteration has that is no drift. Says whether there is any.
+  bool jumps() {
+    bool any = false;
+    for (const LaterIteration& later : report_.later) {
+      if (!later.jump || any) continue;
+      any = true;
+      const std::string number = std::to_string(later.iteration);
+      line(colored("suspicious", "1;33") + ": iteration " + number +
+           ", which is not judged, has more than drift: " + jump_text(*later.jump));
+      line("  to have it judged: ttrace-diff " + report_.reference + " " + report_.candidate +
+           " --iteration " + number + " --rel 0.01, or ttrace-verify --iterations " +
+           std::to_string(report_.iteration) + "-" + number +
+           " --reference COMMAND --candidate COMMAND");
+    }
+    return any;
+  }
+
+  std::string jump_text(const LaterIteration::Jump& jump) const {
+    const bool finite = jump.error < kHugeScore;
+    return "the first tensor that leaves what came before it is of `" + jump.key.module + "`" +
+           source_of(jump.key) + " (" + to_string(jump.key) + "): " +
+           (finite ? "relative error " + short_number(jump.error) + ", " +
+                         short_number(jump.score) + " x its limit"
+                   : "NaN or Inf on one side only") +
+           ", while the " + grouped(jump.before) + " before it are right" +
+           (jump.largest_before_name.empty() ? ", bit for bit"
+                                             : " up to " + short_number(jump.largest_before) +
+                                                   " (" + jump.largest_before_name + ")");
   }
 
   // " (ColumnParallelLinear, layers.py:123)"
@@ -268,6 +300,12 @@ class TextReport {
     }
     if (report_.skipped > 0) {
       line(plural(report_.skipped, "collective") + " not compared: their buffers depend on layout");
+    }
+    if (report_.drift > 0) {
+      line("iteration " + std::to_string(report_.iteration) +
+           " begins with parameters that rounding has moved, by up to " +
+           short_number(report_.drift) + " epsilon: limits are " + short_number(1 + report_.drift) +
+           " times those of iteration 0");
     }
     for (const LaterIteration& later : report_.later) {
       std::string text = "iteration " + std::to_string(later.iteration) + ", not judged:";

@@ -125,8 +125,13 @@ void append_iteration(Report& report, Report later) {
 }
 
 void add_sources(const Trace& reference, Report& report) {
-  for (const OrderedFinding& entry : report.findings) {
-    for (const std::string& module : {entry.finding.key.module, module_of(entry.finding.key)}) {
+  std::vector<Key> named;
+  for (const OrderedFinding& entry : report.findings) named.push_back(entry.finding.key);
+  for (const LaterIteration& later : report.later) {
+    if (later.jump) named.push_back(later.jump->key);
+  }
+  for (const Key& key : named) {
+    for (const std::string& module : {key.module, module_of(key)}) {
       for (const RankInfo& rank : reference.ranks()) {
         const auto found = rank.modules.find(module);
         if (found == rank.modules.end()) continue;
