@@ -86,6 +86,7 @@ Causes causes_of(Suspect& suspect, const Finding& finding) {
   narrow(suspect);
   std::optional<Cause> size = find_zeros(suspect);
   if (!size && !suspect.update) size = find_factor(suspect);
+  if (!size && !suspect.update) size = find_factors_of_ranks(suspect);
   if (std::optional<Cause> padding = find_padding(suspect)) causes.push_back(std::move(*padding));
   const bool sized = size.has_value();
   if (size) causes.push_back(std::move(*size));

@@ -45,13 +45,15 @@ using Causes = std::vector<Cause>;
 [[nodiscard]] std::optional<Cause> find_zeros(const Suspect& suspect);
 [[nodiscard]] std::optional<Cause> find_factor(const Suspect& suspect);
 [[nodiscard]] std::optional<Cause> find_share(const Suspect& suspect);
+// Each rank's part is the reference's times a factor of its own.
+[[nodiscard]] std::optional<Cause> find_factors_of_ranks(const Suspect& suspect);
 
 // Computed from an activation that is padded otherwise than the reference's.
 [[nodiscard]] std::optional<Cause> find_padding(const Suspect& suspect);
 
-// Ranks that hold addends: their sum or mean is the reference (cause_origin.cpp).
+// Ranks that hold addends: their sum or mean is the reference (cause_reduction.cpp).
 [[nodiscard]] std::optional<Cause> find_missing_reduction(const Suspect& suspect);
-// The value of another micro-batch, iteration, stage or block.
+// The value of another micro-batch, iteration, stage or block (cause_origin.cpp).
 [[nodiscard]] std::optional<Cause> find_origin(const Suspect& suspect);
 
 // Rolled, shifted, interleaved, transposed, with its blocks in another order (cause_order.cpp).

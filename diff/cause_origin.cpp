@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Causes that another tensor shows: the candidate has the value of something else, or its ranks
-// hold what was to be added up. Others are compared on a sample, of which a wrong one fails the
-// first element.
+// Causes that another tensor shows: the candidate has the value of something else. Others are
+// compared on a sample, of which a wrong one fails the first element.
 #include <algorithm>
 #include <cmath>
 
 #include "diff/cause.hpp"
 #include "diff/cause_sample.hpp"
-#include "diff/parts.hpp"
-#include "diff/sums.hpp"
 #include "libttrace/inference_classes.hpp"
 
 namespace ttrace {
@@ -200,65 +197,7 @@ class Origins {
   bool settled_ = false;
 };
 
-// An axis, and those along which the ranks lie alike: which of them was meant no number tells.
-std::string like_axis(const LogicalTensor& tensor, const std::string& axis) {
-  std::string names = axis;
-  for (const auto& [other, position] : tensor.shards.front().shard.where) {
-    const bool alike =
-        other != axis &&
-        std::all_of(tensor.shards.begin(), tensor.shards.end(), [&](const PlacedShard& placed) {
-          const Coordinates& where = placed.shard.where;
-          return position_on(where, other) == position_on(where, axis);
-        });
-    if (alike) names += " or " + other;
-  }
-  return names;
-}
-
-std::string missing_axes(const LogicalTensor& sum) {
-  std::string text;
-  for (const std::string& axis : sum.layout.partial) {
-    text += (text.empty() ? "" : ", ") + like_axis(sum, axis);
-  }
-  return text;
-}
-
-std::uint64_t addends_of(const LogicalTensor& sum) {
-  std::uint64_t count = 1;
-  for (const std::string& axis : sum.layout.partial) {
-    count *= position_on(sum.shards.front().shard.where, axis).size;
-  }
-  return count;
-}
-
 }  // namespace
-
-std::optional<Cause> find_missing_reduction(const Suspect& suspect) {
-  const Pair& pair = *suspect.pair;
-  if (!has_problem(*pair.candidate, FindingKind::replica_conflict)) return std::nullopt;
-  const std::optional<LogicalTensor> sum = as_sum(*pair.candidate);
-  if (!sum || !readable_with_sums(*pair.reference) || kept_of(*sum) != RecordKind::full)
-    return std::nullopt;
-  const auto count = static_cast<double>(addends_of(*sum));
-  for (const bool mean : {false, true}) {
-    const double scale = suspect.scale / (mean ? count : 1);
-    const PairMetrics metrics =
-        measure(*pair.reference, *sum, *suspect.all->backend, {.scale = scale, .sample = 0});
-    const Sums& sums = metrics.total.sums;
-    if (metrics.evidence != Evidence::read || metrics.total.nonfinite_mismatch > 0) continue;
-    const double norm = std::sqrt(sums.reference_squares);
-    const double error = std::sqrt(sums.error_squares);
-    if (!(norm > 0) || !(error <= suspect.limit * norm)) continue;
-    return Cause{"not reduced over " + missing_axes(*sum) + ": the " + (mean ? "mean" : "sum") +
-                     " of what the ranks hold is the reference",
-                 "relative error " + short_number(error / norm) + " of " +
-                     (mean ? "the mean" : "the sum") + " of " +
-                     std::to_string(static_cast<std::uint64_t>(count)) + ", limit " +
-                     short_number(suspect.limit),
-                 false};
-  }
-  return std::nullopt;
-}
 
 std::optional<Cause> find_origin(const Suspect& suspect) { return Origins(suspect).run(); }
 

@@ -16,6 +16,9 @@ namespace {
 constexpr double kLoosest = 1e-2;  // how far a factor may be from a count, whatever the limit
 constexpr double kCertain = 1e-3;  // ... to be that count beyond doubt
 
+constexpr std::uint64_t kFewValues = 16;  // that say nothing about a factor of theirs
+constexpr std::size_t kMostFactors = 8;   // that are shown
+
 // ---- counts that a run divides by ----
 
 using Counts = std::multimap<std::uint64_t, std::string>;
@@ -184,6 +187,36 @@ std::optional<Cause> find_factor(const Suspect& suspect) {
                evidence,
                names.size() > 1 ||
                    std::fabs(count / static_cast<double>(std::llround(count)) - 1) > kCertain};
+}
+
+std::optional<Cause> find_factors_of_ranks(const Suspect& suspect) {
+  if (!is_floating(suspect.pair->reference->dtype)) return std::nullopt;
+  std::map<std::string, std::string> ranks;  // by factor
+  std::size_t parts = 0;
+  double least = INFINITY, most = 0;
+  for (const ShardMetrics& shard : suspect.metrics->shards) {
+    if (!is_part(shard) || !(shard.sums.reference_squares > 0)) continue;
+    const std::optional<double> factor = common_factor(shard.sums, suspect.limit);
+    // A few elements, one in the end, are always the reference's times something.
+    if (!factor || !(*factor > 0) || shard.count < kFewValues) return std::nullopt;
+    ++parts;
+    least = std::min(least, *factor);
+    most = std::max(most, *factor);
+    std::string& list = ranks[short_number(*factor)];
+    list += (list.empty() ? "" : ", ") + std::to_string(shard.rank);
+  }
+  if (parts < 2 || most / least - 1 <= kLoosest) return std::nullopt;
+  std::string text;
+  std::size_t shown = 0;
+  for (const auto& [factor, list] : ranks) {
+    if (++shown > kMostFactors) continue;
+    text += (text.empty() ? "" : ", ") + factor + " on rank" +
+            (list.find(',') == std::string::npos ? " " : "s ") + list;
+  }
+  if (shown > kMostFactors) text += ", ...";
+  return Cause{"scaled by a factor that differs between ranks: " + text,
+               "each of " + std::to_string(parts) + " parts is the reference's times its factor",
+               false};
 }
 
 std::optional<Cause> find_share(const Suspect& suspect) {

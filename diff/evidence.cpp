@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <set>
 
 #include "diff/convert.hpp"
 #include "diff/judge.hpp"
@@ -28,6 +29,20 @@ std::string rank_list(const std::vector<std::int32_t>& ranks) {
   std::string text;
   for (const std::int32_t rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
   return (ranks.size() == 1 ? "rank " : "ranks ") + text;
+}
+
+// Those that hold the same bits of the same part as this rank, which is one of them.
+std::vector<std::int32_t> ranks_alike(const LogicalTensor& tensor, std::int32_t rank) {
+  std::set<std::int32_t> alike{rank};
+  for (const PlacedShard& own : tensor.shards) {
+    if (own.shard.rank != rank) continue;
+    for (const PlacedShard& other : tensor.shards) {
+      if (other.pieces == own.pieces && other.shard.record->hash == own.shard.record->hash) {
+        alike.insert(other.shard.rank);
+      }
+    }
+  }
+  return {alike.begin(), alike.end()};
 }
 
 // The sums of the odd ranks' parts alone; of all when there are none.
@@ -121,8 +136,10 @@ std::string factor_text(double factor, double limit) {
     if (std::fabs(factor / (above / below) - 1) > std::max(limit, 1e-12)) continue;
     // A fine grid of ratios would explain anything.
     if (std::min(std::fabs(above), static_cast<double>(below)) > 4) break;
-    const std::string text = std::to_string(static_cast<int>(above));
-    return "exactly " + (below == 1 ? text : text + "/" + std::to_string(below));
+    std::string text = std::to_string(static_cast<int>(above));
+    if (below > 1) text += "/" + std::to_string(below);
+    const bool exact = std::fabs(factor / (above / below) - 1) <= 1e-12;
+    return exact ? "exactly " + text : text + ", up to round-off";
   }
   char text[32];
   std::snprintf(text, sizeof text, "%.6g", factor);
@@ -140,28 +157,29 @@ std::vector<std::int32_t> odd_ranks(const PairMetrics& metrics, double limit) {
   return odd.size() < parts ? odd : std::vector<std::int32_t>{};
 }
 
-void add_copies(const PairMetrics& metrics, double limit, Finding& finding) {
+void add_copies(const LogicalTensor& candidate, const PairMetrics& metrics, double limit,
+                Finding& finding) {
   constexpr std::size_t kShown = 8;
   if (std::none_of(metrics.shards.begin(), metrics.shards.end(),
                    [](const ShardMetrics& shard) { return shard.odd_copy; })) {
     return;
   }
-  std::vector<std::int32_t> off;
+  std::set<std::int32_t> all, off, told;
+  std::size_t shown = 0;
   for (const ShardMetrics& shard : metrics.shards) {
-    if (exceeds(shard, limit)) off.push_back(shard.rank);
+    const std::vector<std::int32_t> alike = ranks_alike(candidate, shard.rank);
+    all.insert(alike.begin(), alike.end());
+    if (exceeds(shard, limit)) off.insert(alike.begin(), alike.end());
+    if (!told.insert(alike.front()).second || ++shown > kShown) continue;
+    finding.evidence.emplace_back(rank_list(alike), shard.unequal == 0
+                                                        ? "equal to the reference"
+                                                        : "relative error to the reference " +
+                                                              short_number(relative_error(shard)));
   }
-  if (!off.empty() && off.size() < metrics.shards.size()) {
-    finding.message += ": " + rank_list(off) + (off.size() == 1 ? " is" : " are") +
-                       " beyond the limit, the others are not";
-    finding.ranks = off;
-  }
-  for (std::size_t i = 0; i < metrics.shards.size() && i < kShown; ++i) {
-    const ShardMetrics& shard = metrics.shards[i];
-    finding.evidence.emplace_back("rank " + std::to_string(shard.rank),
-                                  shard.unequal == 0 ? "equal to the reference"
-                                                     : "relative error to the reference " +
-                                                           short_number(relative_error(shard)));
-  }
+  if (off.empty() || off.size() == all.size()) return;
+  finding.ranks.assign(off.begin(), off.end());
+  finding.message += ": " + rank_list(finding.ranks) + (off.size() == 1 ? " is" : " are") +
+                     " beyond the limit, the others are not";
 }
 
 void add_evidence(const Pair& pair, const PairMetrics& metrics, double limit, Finding& finding) {

@@ -239,8 +239,8 @@ void Judge::report_problems(std::size_t i) {
           all_addends(*side))
         continue;
       if (side == pair.reference) problem.message = "in the reference: " + problem.message;
-      if (problem.kind == FindingKind::replica_conflict) {
-        add_copies(measured_[i], outcomes_[i].rounding, problem);
+      if (problem.kind == FindingKind::replica_conflict && side == pair.candidate) {
+        add_copies(*side, measured_[i], outcomes_[i].rounding, problem);
       }
       problems.push_back(std::move(problem));
     }

@@ -77,8 +77,9 @@ void accept_completed_sums(const Alignment& alignment, const Side& reference, co
 void add_evidence(const Pair& pair, const PairMetrics& metrics, double limit, Finding& finding);
 
 // Where replicas are unlike each other: how far each rank is from the reference, and which of them
-// are within the limit, if some are.
-void add_copies(const PairMetrics& metrics, double limit, Finding& finding);
+// are within the limit, if some are. Ranks that hold the same are named together.
+void add_copies(const LogicalTensor& candidate, const PairMetrics& metrics, double limit,
+                Finding& finding);
 
 // Every coordinate of the axes to be added over is there.
 [[nodiscard]] bool all_addends(const LogicalTensor& tensor);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <map>
 
 #include "libttrace/proof.hpp"
@@ -25,29 +26,52 @@ bool has_bytes(const Record& record) {
   return record.kind == RecordKind::full && record.bytes <= kCheapBytes;
 }
 
-// |x - y| / |x|, Frobenius; nullopt when that cannot be had cheaply.
-std::optional<double> relative_error(const Shard& x, const Shard& y) {
+struct Difference {
+  double error = 0;  // |x - y| / |x|, Frobenius
+  std::uint64_t elements = 0;
+  std::uint64_t unequal = 0;
+  std::uint64_t first = 0;  // of the unequal
+};
+
+// nullopt when that cannot be had cheaply.
+std::optional<Difference> difference_of(const Shard& x, const Shard& y) {
   if (!has_bytes(*x.record) || !has_bytes(*y.record)) return std::nullopt;
   if (x.record->dtype != y.record->dtype || x.record->bytes != y.record->bytes) return std::nullopt;
   const std::span<const std::byte> left = x.segment->bytes(*x.record);
   const std::span<const std::byte> right = y.segment->bytes(*y.record);
+  const std::size_t size = size_of(x.record->dtype);
+  Difference all{0, left.size() / size, 0, 0};
   double error = 0;
   double norm = 0;
-  for (std::uint64_t i = 0; i < left.size() / size_of(x.record->dtype); ++i) {
+  for (std::uint64_t i = 0; i < all.elements; ++i) {
     const double value = decode(x.record->dtype, left.data(), i);
     const double difference = decode(x.record->dtype, right.data(), i) - value;
     error += difference * difference;
     norm += value * value;
+    if (std::memcmp(left.data() + i * size, right.data() + i * size, size) == 0) continue;
+    if (all.unequal++ == 0) all.first = i;
   }
   x.segment->release(left);
   y.segment->release(right);
-  return error == 0 ? 0 : std::sqrt(error / norm);
+  all.error = error == 0 ? 0 : std::sqrt(error / norm);
+  return all;
+}
+
+// "[31, 9]"
+std::string index_text(std::uint64_t flat, const Shape& shape) {
+  std::string text;
+  for (std::size_t dim = shape.size(); dim-- > 0;) {
+    text = std::to_string(flat % shape[dim]) + (text.empty() ? "" : ", ") + text;
+    flat /= shape[dim];
+  }
+  return "[" + text + "]";
 }
 
 struct Conflict {
   std::string text;
   std::vector<std::int32_t> odd;
-  std::optional<double> error;
+  std::optional<Difference> difference;
+  Shape shape;  // of a copy
 };
 
 Conflict describe(std::vector<Opinion> opinions) {
@@ -57,7 +81,8 @@ Conflict describe(std::vector<Opinion> opinions) {
   const Opinion& most = opinions[0];
   const bool majority = most.size() > opinions[1].size();
   Conflict conflict;
-  conflict.error = relative_error(most[0]->shard, opinions[1][0]->shard);
+  conflict.difference = difference_of(most[0]->shard, opinions[1][0]->shard);
+  conflict.shape = most[0]->shard.record->shape;
   for (std::size_t i = majority ? 1 : 0; i < opinions.size(); ++i) {
     const std::vector<std::int32_t> ranks = ranks_of(opinions[i]);
     conflict.odd.insert(conflict.odd.end(), ranks.begin(), ranks.end());
@@ -75,6 +100,12 @@ Conflict describe(std::vector<Opinion> opinions) {
       conflict.text += (conflict.text.empty() ? "" : " against ") + ranks_text(ranks_of(opinion));
     }
     conflict.text += ", evenly split: either may be wrong";
+  }
+  const std::optional<Difference>& part = conflict.difference;
+  if (part && part->unequal < part->elements) {
+    conflict.text += " (in " + std::to_string(part->unequal) + " of " +
+                     std::to_string(part->elements) + " elements, from number " +
+                     std::to_string(part->first) + " on)";
   }
   return conflict;
 }
@@ -115,19 +146,27 @@ void prove_copies(LogicalTensor& tensor) {
   problem.kind = FindingKind::replica_conflict;
   problem.key = tensor.key;
   problem.message = "copies that must be bit-equal are not: ";
-  std::optional<double> worst;
+  const Conflict* worst = nullptr;
   for (std::size_t i = 0; i < conflicts.size(); ++i) {
     const Conflict& conflict = conflicts[i];
     if (i < kShown) problem.message += (i == 0 ? "" : "; ") + conflict.text;
     problem.ranks.insert(problem.ranks.end(), conflict.odd.begin(), conflict.odd.end());
-    if (conflict.error && !(worst && *conflict.error <= *worst)) worst = conflict.error;
+    if (!conflict.difference) continue;
+    if (worst == nullptr || !(conflict.difference->error <= worst->difference->error)) {
+      worst = &conflict;
+    }
   }
   if (conflicts.size() > kShown) {
     problem.message += "; and " + std::to_string(conflicts.size() - kShown) + " more parts";
   }
   std::sort(problem.ranks.begin(), problem.ranks.end());
-  if (worst) {
-    problem.evidence.emplace_back("relative error between the copies", scientific(*worst));
+  if (worst != nullptr) {
+    const Difference& found = *worst->difference;
+    problem.evidence.emplace_back("relative error between the copies", scientific(found.error));
+    problem.evidence.emplace_back("elements that differ",
+                                  std::to_string(found.unequal) + " of " +
+                                      std::to_string(found.elements) + ", the first is " +
+                                      index_text(found.first, worst->shape));
   }
   tensor.problems.push_back(std::move(problem));
 }

@@ -257,4 +257,20 @@ TEST_CASE("where ranks hold addends, their sums are looked at") {
 }
 
 }  // namespace
+TEST_CASE("each rank has scaled its part by a factor of its own") {
+  const Tensor whole = random_tensor({16, 8}, 1);
+  const auto clipped = [&](float one, float other) {
+    return causes_of(columns_over_tp(whole,
+                                     [&](std::int32_t rank, Tensor& mine) {
+                                       mine = scaled(mine, rank % 2 == 0 ? one : other);
+                                     }),
+                     kOutput);
+  };
+  const auto two = clipped(0.5F, 0.8F);
+  INFO(text_of(two));
+  CHECK(says(two, "scaled by a factor that differs between ranks: 0.5 on rank 0, 0.8 on rank 1"));
+  CHECK_FALSE(says(clipped(0.8F, 0.8F), "differs between ranks"));
+  CHECK(says(clipped(0.8F, 1), "differs between ranks: 0.8 on rank 0, 1 on rank 1"));
+}
+
 }  // namespace ttrace

@@ -327,6 +327,7 @@ TEST_CASE("factors are exact only near small ratios") {
   CHECK(factor_text(0.25, 1e-6) == "exactly 1/4");
   CHECK(factor_text(-1.0, 1e-6) == "exactly -1");
   CHECK(factor_text(1.5, 1e-6) == "exactly 3/2");
+  CHECK(factor_text(1.9999998, 1e-6) == "2, up to round-off");
   CHECK(factor_text(1.03125, 1e-6) == "1.03125");
 }
 

@@ -253,7 +253,8 @@ TEST_CASE("the odd copy is named, with how far it is off") {
   REQUIRE(kinds(tensor) == Kinds{FindingKind::replica_conflict});
   CHECK(tensor.problems[0].ranks == std::vector<std::int32_t>{2});
   CHECK_THAT(tensor.problems[0].message, Catch::Contains("rank 2 differs from ranks 0, 1, 3"));
-  REQUIRE(tensor.problems[0].evidence.size() == 1);
+  REQUIRE(tensor.problems[0].evidence.size() == 2);
+  CHECK(tensor.problems[0].evidence[1].second == "1 of 24, the first is [0, 0]");
   CHECK(std::stod(tensor.problems[0].evidence[0].second) ==
         Approx(1 / std::sqrt(squares)).epsilon(1e-2));
   CHECK(tensor.whole());
