@@ -10,6 +10,7 @@
 #include "diff/drift.hpp"
 #include "diff/judge.hpp"
 #include "diff/later.hpp"
+#include "diff/maker.hpp"
 #include "diff/masters.hpp"
 #include "diff/measure_all.hpp"
 #include "diff/pooling.hpp"
@@ -133,6 +134,7 @@ Report compare_iteration(const Trace& reference, const Trace& candidate, const B
   if (limits.local) {
     for (OrderedFinding& entry : report.findings) entry.inherited = false;
   }
+  add_makers(*prepared.flow, alignment, outcomes, report.findings);
   add_causes(judged, outcomes, report.findings);
   return report;
 }

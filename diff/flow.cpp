@@ -153,6 +153,7 @@ void Flow::order_names(const std::map<std::int32_t, Sequence>& sequences) {
       starts_.emplace(module, index);  // keeps the first
       if (module == kRootModule) break;
     }
+    names_.push_back(name);
     ++index;
   }
 }
@@ -171,7 +172,6 @@ void Flow::find_blocks() {
 
 void Flow::link(const ShardGroups& reference) {
   std::map<Name, std::uint64_t> ends;  // by the name that has the storage first
-  std::map<Name, Name> firsts;
   for (const auto& [key, shards] : reference) {
     if (key.phase != Phase::forward) continue;
     const Key source = alias_target(key, shards).value_or(key);
@@ -181,12 +181,12 @@ void Flow::link(const ShardGroups& reference) {
       consumers_[source].push_back(call_of(key));
     } else if (source.phase == Phase::forward && !is_input(source)) {
       const Name first{source.module, source.call, source.slot};
-      firsts[name] = first;
+      firsts_[name] = first;
       const auto index = index_.find(name);
       if (index != index_.end()) ends[first] = std::max(ends[first], index->second);
     }
   }
-  for (const auto& [name, first] : firsts) storage_ends_[name] = ends[first];
+  for (const auto& [name, first] : firsts_) storage_ends_[name] = ends[first];
 }
 
 std::optional<std::uint64_t> Flow::index_of(const Key& forward) const {
@@ -268,6 +268,40 @@ const std::vector<Key>& Flow::inputs_of(const Key& output) const {
 const std::vector<Key>& Flow::consumers_of(const Key& output) const {
   const auto found = consumers_.find(output);
   return found == consumers_.end() ? kNoKeys : found->second;
+}
+
+std::vector<std::string> Flow::takers_of(const Key& output) const {
+  Key source = output;
+  const auto first = firsts_.find({output.module, output.call, output.slot});
+  if (first != firsts_.end()) {
+    source.module = first->second.module;
+    source.call = first->second.call;
+    source.slot = first->second.slot;
+  }
+  std::set<std::string> takers;
+  for (const Key& call : consumers_of(source)) {
+    if (!lies_in(output.module, call.module)) takers.insert(call.module);
+  }
+  std::vector<std::string> outermost;
+  for (const std::string& module : takers) {
+    const bool inner = std::any_of(takers.begin(), takers.end(), [&](const std::string& other) {
+      return other != module && lies_in(module, other);
+    });
+    if (!inner) outermost.push_back(module);
+  }
+  return outermost;
+}
+
+std::string Flow::next_after(const Key& output) const {
+  const std::optional<std::uint64_t> own = index_of(output);
+  if (!own) return "";
+  const auto end = storage_ends_.find({output.module, output.call, output.slot});
+  const std::uint64_t next = 1 + (end == storage_ends_.end() ? *own : std::max(*own, end->second));
+  if (next >= names_.size()) return "";
+  std::string module = names_[next].module;
+  if (lies_in(output.module, module)) return module;
+  while (!lies_in(output.module, parent_of(module))) module = parent_of(module);
+  return module;
 }
 
 }  // namespace ttrace

@@ -67,6 +67,12 @@ class Flow {
   [[nodiscard]] const std::vector<Key>& inputs_of(const Key& output) const;
   // The calls (keys without a slot) that took this forward tensor as an input.
   [[nodiscard]] const std::vector<Key>& consumers_of(const Key& output) const;
+  // The modules that took what this module returned, under whatever name, the outermost of each;
+  // none where no input was recorded as being it.
+  [[nodiscard]] std::vector<std::string> takers_of(const Key& output) const;
+  // The module that goes on in the forward pass once this output is there, the outermost of those
+  // that this one does not lie in; one around this one where that returns next. "" at the end.
+  [[nodiscard]] std::string next_after(const Key& output) const;
 
  private:
   // A forward tensor without iteration and micro-batch.
@@ -89,7 +95,9 @@ class Flow {
 
   std::map<Name, std::uint64_t> index_;          // forward tensors by execution order
   std::map<std::string, std::uint64_t> starts_;  // modules: index of the first tensor in them
+  std::vector<Name> names_;                      // by index
   std::map<Name, std::uint64_t> storage_ends_;   // outputs: index of the last with this storage
+  std::map<Name, Name> firsts_;                  // outputs: the first name of their storage
   std::vector<std::uint64_t> block_ends_;        // ascending: index of each block's last output
   std::map<Key, std::vector<Key>> inputs_;       // of a call (a key without a slot)
   std::map<Key, std::vector<Key>> consumers_;

@@ -26,6 +26,14 @@ Json place_of(const Key& key) {
           {"slot", key.slot}};
 }
 
+Json maker_json(const OrderedFinding& entry) {
+  if (!entry.maker) return nullptr;
+  const Maker& maker = *entry.maker;
+  Json json = {{"modules", maker.modules}, {"recorded", maker.recorded}};
+  json["agrees"] = maker.agrees ? Json(to_string(*maker.agrees)) : Json(nullptr);
+  return json;
+}
+
 Json finding_json(const OrderedFinding& entry) {
   const Finding& finding = entry.finding;
   Json json = {{"kind", name_of(finding.kind)}};
@@ -41,6 +49,7 @@ Json finding_json(const OrderedFinding& entry) {
         {{"what", cause.what}, {"evidence", cause.evidence}, {"guess", cause.guess}});
   }
   json["inherited"] = entry.inherited;
+  json["computed_by"] = maker_json(entry);
   return json;
 }
 
@@ -51,6 +60,7 @@ Json first_json(const Report& report) {
   json["score"] = finding.score;
   json["kind"] = name_of(finding.kind);
   json["message"] = finding.message;
+  json["computed_by"] = maker_json(report.findings.front());
   for (const std::string& module : {finding.key.module, module_of(finding.key)}) {
     const auto source = report.sources.find(module);
     if (source == report.sources.end()) continue;

@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "diff/judge.hpp"
+#include "diff/maker.hpp"
 #include "diff/report.hpp"
 #include "libttrace/words.hpp"
 
@@ -91,7 +92,20 @@ class TextReport {
     }
     line(word + "the first module that diverges is `" + first.finding.key.module + "`" +
          source_of(first.finding.key) + ", " + where_text(first) + " (" +
-         to_string(first.finding.key) + "): " + first.finding.message);
+         to_string(first.finding.key) +
+         (first.maker ? ", computed by the backward of " + maker_text(*first.maker) : "") +
+         "): " + first.finding.message);
+  }
+
+  // Its own backward is not what has made the gradient that a module's output is given.
+  void made_by(const OrderedFinding& entry, const std::string& indent) {
+    if (!entry.maker) return;
+    const Maker& maker = *entry.maker;
+    line(
+        indent + "computed by the backward of what takes the output of `" +
+        entry.finding.key.module + "`: " + maker_text(maker) +
+        (maker.recorded || maker.around ? "" : ", which is next in the forward pass") +
+        (maker.agrees ? "; the gradient before it, " + to_string(*maker.agrees) + ", agrees" : ""));
   }
 
   // What a later iteration has that is no drift. Says whether there is any.
@@ -152,6 +166,7 @@ class TextReport {
 
   void findings() {
     evidence(report_.findings.front().finding);
+    made_by(report_.findings.front(), "  ");
     causes(report_.findings.front(), "  => ");
     const std::uint64_t inherited = report_.inherited();
     if (inherited > 0) line(plural(inherited, "later finding") + " may be its consequence");
@@ -175,6 +190,7 @@ class TextReport {
       const Finding& finding = entries[i]->finding;
       const std::string name = finding.key.module.empty() ? "" : to_string(finding.key) + ": ";
       line("  " + std::string(name_of(finding.kind)) + ": " + name + finding.message);
+      made_by(*entries[i], "    ");
       causes(*entries[i], "    => ");
     }
     if (entries.size() > top) {

@@ -35,12 +35,44 @@ class Report(DiffTest):
         finding = report["findings"][0]
         self.assertEqual(set(finding), {"kind", "key", "module", "phase", "slot", "score",
                                         "message", "ranks", "evidence", "causes",
-                                        "inherited"})
+                                        "inherited", "computed_by"})
+        self.assertIsNone(finding["computed_by"])
         self.assertEqual(finding["phase"], "forward")
         self.assertEqual(finding["slot"], "output.0")
         self.assertGreater(finding["score"], 1e5)
         self.assertIn("[0, 0]", finding["evidence"]["worst element"])
         self.assertFalse(finding["inherited"])
+
+    def test_a_wrong_gradient_is_said_to_come_from_what_took_the_output(self):
+        def taken(name: str, change=lambda records: None):
+            """layers.1.fc's output goes into `loss`, and what follows it is the head."""
+            records = step()
+            output = next(i for i, entry in enumerate(records)
+                          if entry["key"] == "it0/mb0/forward/layers.1.fc/output.0")
+            head = next(i for i, entry in enumerate(records)
+                        if entry["key"] == "it0/mb0/forward/head/output.0")
+            for at, module in ((head + 1, "loss.cut"), (head + 2, "loss")):
+                records.insert(at, {"key": f"it0/mb0/forward/{module}/input.0", "dtype": "float32",
+                                    "shape": [8, 6], "alias_of": output})
+            change({entry["key"]: entry for entry in records})
+            return self.write(name, records)
+
+        key = "it0/mb0/backward/layers.1.fc/grad_output.0"
+        traces = [taken("one.trace"), taken("other.trace", lambda all: all[key].update(
+            values=values(1, 48)))]
+        report = self.report(*traces, code=DIFFERS)
+        wanted = {"modules": ["loss"], "recorded": True,
+                  "agrees": "it0/mb0/backward/head/grad_output.0"}
+        self.assertEqual(report["findings"][0]["computed_by"], wanted)
+        self.assertEqual(report["first"]["computed_by"], wanted)
+        text = self.diff(*traces, code=DIFFERS).stdout
+        self.assertIn(f"({key}, computed by the backward of `loss`): ", text.splitlines()[0])
+        self.assertIn("  computed by the backward of what takes the output of `layers.1.fc`: `loss`"
+                      "; the gradient before it, it0/mb0/backward/head/grad_output.0, agrees\n", text)
+        # Without a record of what takes it: what comes next.
+        plain = self.changed(lambda all: all[key].update(values=values(1, 48)))
+        found = self.report(self.reference, plain, code=DIFFERS)["first"]["computed_by"]
+        self.assertEqual((found["modules"], found["recorded"]), (["head"], False))
 
     def test_causes_are_below_their_finding(self):
         key = "it0/mb0/forward/head/output.0"

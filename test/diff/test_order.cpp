@@ -102,6 +102,34 @@ TEST_CASE("a step passes from parameters through forward and backward to the upd
   CHECK(order_of(shuffled) == expected);
 }
 
+TEST_CASE("the gradient of an output was computed by what comes after the module") {
+  const auto maker_of = [](const std::string& wrong) {
+    StepTrace candidate = model();
+    candidate.set(wrong, scaled(candidate.get(wrong), 1.5f));
+    const auto findings = compare_steps(model(), candidate).findings;
+    REQUIRE(to_string(findings.front().finding.key) == wrong);
+    return findings.front().maker;
+  };
+  const auto of_block = maker_of("it0/mb1/backward/layers.0/grad_output.0");
+  REQUIRE(of_block);
+  CHECK(of_block->modules == std::vector<std::string>{"layers.1"});  // not layers.1.fc1 alone
+  CHECK_FALSE(of_block->recorded);
+  CHECK_FALSE(of_block->around);
+  REQUIRE(of_block->agrees);
+  CHECK(to_string(*of_block->agrees) == "it0/mb1/backward/layers.1.fc1/grad_output.0");
+
+  const auto inner = maker_of("it0/mb0/backward/layers.0.fc1/grad_output.0");
+  REQUIRE(inner);
+  CHECK(inner->modules == std::vector<std::string>{"layers.0.fc2"});
+
+  const auto last = maker_of("it0/mb0/backward/layers.1.fc2/grad_output.0");
+  REQUIRE(last);  // layers.1 goes on after its last module and returns
+  CHECK(last->modules == std::vector<std::string>{"layers.1"});
+  CHECK(last->around);
+
+  CHECK_FALSE(maker_of("it0/mb0/forward/layers.0.fc1/output.0"));
+}
+
 TEST_CASE("the leaf comes before the modules that contain it, in each direction") {
   const auto keys =
       order_of({"it0/mb0/forward/layers.0/output.0", "it0/mb0/forward/layers.0.fc1/output.0"});
