@@ -5,6 +5,7 @@
 #include <map>
 #include <variant>
 
+#include "libttrace/beside.hpp"
 #include "libttrace/core/trouble.hpp"
 #include "libttrace/documents.hpp"
 #include "libttrace/logical.hpp"
@@ -37,7 +38,7 @@ class Declarations {
         shard.segment->layouts().at(static_cast<std::size_t>(shard.record->layout));
     const auto found = parsed_.find(json);
     if (found != parsed_.end()) return &found->second;
-    return &parsed_.emplace(json, layout_from_json(json)).first->second;
+    return &parsed_.emplace(json, layout_beside(shard)).first->second;
   }
 
   // Of the micro-batch of this key.

@@ -214,7 +214,8 @@ class LayoutInference {
       decision.reason = "declared (" + declaration.layout->source + "), not checked by content";
     } else {
       decision.reason = "declared \"" + to_string(*declaration.layout) + "\" of " +
-                        bracketed(question.global) + " does not give the shards' shapes";
+                        bracketed(question.global) + " " +
+                        why_misfit(*declaration.layout, question);
       report_.undeclared(key, decision.reason);
     }
   }

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <set>
 
+#include "libttrace/beside.hpp"
+
 namespace ttrace {
 namespace {
 
@@ -108,8 +110,7 @@ const Layout* Declarations::of(const Shard& shard) {
   if (row == kNoLayout) return nullptr;
   const auto found = parsed_.find({shard.segment, row});
   if (found != parsed_.end()) return &found->second;
-  const std::string& json = shard.segment->layouts().at(static_cast<std::size_t>(row));
-  return &parsed_.emplace(std::pair(shard.segment, row), layout_from_json(json)).first->second;
+  return &parsed_.emplace(std::pair(shard.segment, row), layout_beside(shard)).first->second;
 }
 
 Shape Declarations::local_shape(const Shard& shard) {

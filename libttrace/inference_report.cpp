@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <optional>
+#include <set>
 
 #include "libttrace/inference_classes.hpp"
 
@@ -16,6 +18,7 @@ namespace {
 constexpr double kAgrees = 0.9;
 constexpr double kChance = 0.2;  // what unrelated values reach
 constexpr std::uint64_t kFewSamples = 16;
+const std::string kRankAxis = "rank";  // of ranks that no declared axis sets apart
 
 std::string decimal(double value) {
   char text[32];
@@ -28,9 +31,27 @@ std::string ranks_text(const FamilyQuestion& question) {
       std::to_string(question.sites.size()) + (question.sites.size() == 1 ? " rank" : " ranks");
   std::string axes;
   for (const MeshAxis& axis : question.mesh.axes) {
+    if (axis.name == kRankAxis) continue;
     axes += (axes.empty() ? "" : ", ") + axis.name + " " + std::to_string(axis.size);
   }
-  return axes.empty() ? text : text + " (" + axes + ")";
+  const bool alone = question.mesh.axes.empty();
+  return text + (alone ? "" : axes.empty() ? " (no mesh axis is declared)" : " (" + axes + ")");
+}
+
+// The first axis of a layout on which no two of these shards are apart.
+std::optional<std::string> unknown_axis(const Layout& layout, const FamilyQuestion& question) {
+  std::vector<std::string> axes = layout.partial;
+  for (const std::vector<Cut>& cuts : layout.dims) {
+    for (const Cut& cut : cuts) axes.push_back(cut.axis);
+  }
+  for (const std::string& axis : axes) {
+    const std::string name = axis.substr(0, axis.find('/'));
+    const bool known =
+        std::any_of(question.sites.begin(), question.sites.end(),
+                    [&](const ShardSite& site) { return site.where.count(name) != 0; });
+    if (!known) return name;
+  }
+  return std::nullopt;
 }
 
 std::string locals_text(const FamilyQuestion& question) {
@@ -55,6 +76,21 @@ bool is_activation(const ClassOfTensors& tensors) {
 }
 
 }  // namespace
+
+std::string why_misfit(const Layout& declared, const FamilyQuestion& question) {
+  const std::optional<std::string> axis = unknown_axis(declared, question);
+  if (!axis) return "does not give the shards' shapes";
+  std::set<std::string> names;
+  for (const ShardSite& site : question.sites) {
+    for (const auto& [name, position] : site.where) {
+      if (name != kRankAxis && name != kTurnAxis) names.insert(name);
+    }
+  }
+  std::string all;
+  for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
+  return "does not give the shards' shapes: no axis of more than one rank is called " + *axis +
+         ", " + (all.empty() ? "none is declared" : "there are " + all);
+}
 
 InferenceReport::Agreement InferenceReport::agreement_of(const ClassVerdict& verdict) {
   if (verdict.standing.empty()) return Agreement::local_order;
@@ -142,7 +178,8 @@ std::string InferenceReport::examine(const DecidedClass& decided, bool parallel)
   const ClassVerdict& verdict = decided.verdict;
   if (verdict.standing.empty()) return explain_misfit(decided);
   if (verdict.contradicted) {
-    std::string fits = "the declared one does not give the shards' shapes";
+    std::string fits =
+        "the declared one " + why_misfit(*decided.tensors.declared, decided.tensors.question);
     for (const Documents* documents : decided.tensors.question.documents) {
       const std::string missing = missing_documents(*decided.tensors.declared, documents);
       if (!missing.empty()) fits = untold_documents(missing);

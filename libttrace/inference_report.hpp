@@ -17,6 +17,9 @@ struct DecidedClass {
   ClassVerdict verdict;
 };
 
+// "does not give the shards' shapes", and where that is so, that it speaks of an unknown axis.
+[[nodiscard]] std::string why_misfit(const Layout& declared, const FamilyQuestion& question);
+
 class InferenceReport {
  public:
   // Remembers how well the outputs of these modules agree, before any of them is examined.

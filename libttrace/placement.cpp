@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "libttrace/beside.hpp"
 #include "libttrace/core/trouble.hpp"
 #include "libttrace/logical.hpp"
 #include "libttrace/piece_pool.hpp"
@@ -38,7 +39,7 @@ std::optional<FlatRange> flat_range_of(const Shard& shard, const Layout& layout)
   if (declared == kNoLayout || shard.segment == nullptr) return layout.flat;
   const std::string& json = shard.segment->layouts().at(static_cast<std::size_t>(declared));
   if (json.find("\"flat\"") == std::string::npos) return layout.flat;
-  return layout_from_json(json).flat;
+  return layout_beside(shard).flat;
 }
 
 // False, with a problem, when the layout cannot be the layout of some shards.

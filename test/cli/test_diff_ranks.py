@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
+import json
 import pathlib
 import unittest
 
-from made_traces import DIFFERS, SAME, DiffTest, rank_json, record, single, step, values
+from made_traces import DIFFERS, SAME, TROUBLE, DiffTest, rank_json, record, single, step, values
 
 
 class Sharded(DiffTest):
@@ -14,7 +15,7 @@ class Sharded(DiffTest):
 
     CUT = "it0/mb0/forward/layers.0.fc/output.0"
 
-    def candidate(self, change=lambda rank, records: None) -> pathlib.Path:
+    def candidate(self, change=lambda rank, records: None, axes=("tp",)) -> pathlib.Path:
         ranks = []
         for rank in range(2):
             records = copy.deepcopy(step())
@@ -27,7 +28,7 @@ class Sharded(DiffTest):
             change(rank, {entry["key"]: entry for entry in records})
             ranks.append({"rank": rank,
                           "rank_json": rank_json(world_size=2, axes=[
-                              {"name": "tp", "size": 2, "coord": rank}]),
+                              {"name": name, "size": 2, "coord": rank} for name in axes]),
                           "segments": [{"iteration": 0, "records": records}]})
         return self.write_ranks("sharded.trace", ranks)
 
@@ -40,6 +41,29 @@ class Sharded(DiffTest):
         self.assertEqual(report["coverage"]["compared"], 22)
         layouts = {line["tensors"]: line["layout"] for line in report["layouts"]}
         self.assertEqual(layouts["forward/layers.*.fc/output.0"], "- [tp]")
+
+    def declared(self, dims: str, axes=("tp",)) -> pathlib.Path:
+        def declare(_, records):
+            records[self.CUT]["layout"] = json.dumps({"dims": dims, "shape": [8, 6]})
+        return self.candidate(declare, axes)
+
+    def test_an_axis_that_nobody_has_is_named(self):
+        report = self.report(self.reference, self.declared("h [tq]"), code=DIFFERS)
+        self.assertEqual(report["first"]["kind"], "layout_contradicted")
+        self.assertIn("no axis of more than one rank is called tq, there are tp)",
+                      report["first"]["message"])
+
+    def test_an_axis_that_was_not_declared_is_named(self):
+        report = self.report(self.reference, self.declared("h [tp]", axes=()), code=DIFFERS)
+        self.assertIn("no axis of more than one rank is called tp, none is declared)",
+                      report["first"]["message"])
+        self.assertEqual(report["findings"][0]["evidence"]["ranks"],
+                         "2 ranks (no mesh axis is declared)")
+
+    def test_a_layout_that_is_none_is_told_with_its_tensor(self):
+        done = self.diff(self.reference, self.declared("h [tp"), code=TROUBLE)
+        self.assertIn(f'layout: {self.CUT} of rank 0: dims: "h [tp", column 6: expected "," or "]"',
+                      done.stderr)
 
     def test_a_wrong_rank_is_named(self):
         def double(rank, records):
