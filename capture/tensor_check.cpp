@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstring>
 
+#include "capture/feed_layout.hpp"
 #include "libttrace/core/dtype.hpp"
 #include "libttrace/core/key.hpp"
 #include "libttrace/core/message.hpp"
@@ -95,6 +96,7 @@ CheckedTensor check_tensor(const ttrace_tensor& tensor,
   checked.layout = view(tensor.layout);
   checked.problem = check_names(checked);
   if (checked.problem.empty()) checked.problem = check_codes(tensor);
+  if (checked.problem.empty()) checked.problem = layout_problem(checked.layout);
   if (!checked.problem.empty()) return checked;
   if (!size_of_tensor(tensor, checked.bytes)) {
     checked.problem = "shape is larger than any memory";

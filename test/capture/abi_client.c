@@ -97,7 +97,11 @@ static int wrong_arguments(void) {
   failed += refused(t, "no earlier record");
   t = good, t.alias_of = 0, t.dtype = TTRACE_INT32;
   failed += refused(t, "another size or dtype");
-  t = good, t.module = "n";
+  t = good, t.layout = "{\"dims\":\"h[tp d\"}";
+  failed += refused(t, "dims: \"h[tp d\", column 5: expected");
+  t = good, t.layout = "h[tp]";
+  failed += refused(t, "layout: h[tp]: ");
+  t = good, t.module = "n", t.layout = "{\"dims\":\"h[tp]\",\"shape\":[2]}";
   failed += ttrace_record(&t) != 1; /* errors took no number */
   failed += ttrace_close() != 0;
   failed += ttrace_record(&t) != -ENOTCONN;

@@ -100,7 +100,7 @@ TEST_CASE("wrong arguments are refused with words, and the trace says so") {
   CHECK(rank["degraded"] == true);
   CHECK(rank["records"] == 2);
   CHECK(rank["lost"] == 0);
-  CHECK(rank["events"].size() == 15);
+  CHECK(rank["events"].size() == 17);
 }
 
 TEST_CASE("records of several threads all arrive, and the end of the process closes the trace") {
