@@ -37,7 +37,8 @@ class Jumps {
     for (const auto& [place, i] : places) order_.push_back({place.stage, i});
   }
 
-  // By plain limits where there are no outcomes yet: floors cost reading.
+  // Where there are no outcomes yet, by plain limits and whatever came before: whether to judge at
+  // all, because floors cost reading.
   [[nodiscard]] std::optional<Jump> find(const std::vector<Outcome>* outcomes) {
     before_ = {};
     farthest_ = 0;
@@ -49,7 +50,7 @@ class Jumps {
       // others then. The result stays near.
       if (entry.stage == Stage::loss && in_forward && error > kWrongResult) return in_forward;
       const bool wrong = error > kWrong && error > kBeyond * limit;
-      if (wrong && farthest_ * kNearer <= error) {
+      if (wrong && (outcomes == nullptr || farthest_ * kNearer <= error)) {
         Jump jump = before_;
         jump.key = pairs_[entry.pair].key;
         jump.error = std::min(error, kHugeScore);

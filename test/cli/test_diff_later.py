@@ -8,7 +8,7 @@ import unittest
 
 import numpy
 
-from made_traces import DIFFERS, SAME, TROUBLE, DiffTest, rank_json, step, values, with_error
+from made_traces import DIFFERS, SAME, TROUBLE, DiffTest, rank_json, single, step, values, with_error
 
 GRADIENT = "it1/grad/layers.1.fc.weight/reduced"
 OUTPUT = "it1/mb0/forward/layers.1.fc/output.0"
@@ -122,6 +122,21 @@ class Later(LaterTest):
             values=[1e-9 * value for value in all[WEIGHT]["values"]]))
         self.reference = self.two("tiny.trace", reference)
         self.assertEqual(self.suspicious(change)["key"], GRADIENT)
+
+    def test_a_gradient_that_is_rounding_hides_nothing(self):
+        head = "it1/mb0/backward/head/grad_output.0"  # tiny beside that of the embedding
+
+        def tiny(all):
+            all[head]["values"] = [single(1e-7 * value) for value in all[head]["values"]]
+        self.reference = self.two("tiny.trace", second(tiny))
+
+        def change(all):
+            self.stale(all)
+            tiny(all)
+            all[head]["values"] = with_error(all[head]["values"], 0.3)
+        found = self.suspicious(change)
+        self.assertEqual(found["key"], GRADIENT)
+        self.assertEqual(found["before"]["of"], head)
 
     def test_nothing_is_said_of_it_where_the_first_iteration_differs(self):
         first = copy.deepcopy(step())
