@@ -93,6 +93,7 @@ class Session {
   [[nodiscard]] int find_device(const ttrace_tensor& tensor, const CheckedTensor& checked,
                                 DeviceCapture::Place& place);
   [[nodiscard]] bool follows_a_stream(const ttrace_tensor& tensor) const;
+  bool say_no_driver(const std::string& where);
   // False: copies into it do not end, so that it had to stay.
   bool release_ring(std::chrono::milliseconds patience);
 
@@ -113,6 +114,7 @@ class Session {
   Settings settings_;
   std::unique_ptr<RingProducer> ring_;
   const DeviceOps* device_ops_ = nullptr;
+  bool said_no_driver_ = false;
   std::unique_ptr<DeviceCapture> device_;  // from the first tensor on a device; before the ring
   std::unique_ptr<Feed> feed_;             // the pack of a replay
   std::uint64_t fed_ = 0;                  // activations and their gradients that came from it

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The part of the session that records tensors on devices: see device_capture.hpp.
 #include <cerrno>
+#include <utility>
 
 #include "capture/device_ops.hpp"
 #include "capture/session.hpp"
@@ -17,7 +18,9 @@ int Session::find_device(const ttrace_tensor& tensor, const CheckedTensor& check
   if (device_ops_ == nullptr) {
     std::string why;
     device_ops_ = device_ops(surely, why);
-    if (device_ops_ == nullptr) return surely ? fail(ENODEV, where, "is on a device: " + why) : 0;
+    if (device_ops_ == nullptr && surely) return fail(ENODEV, where, "is on a device: " + why);
+    if (device_ops_ == nullptr)
+      return tensor.stream == nullptr || say_no_driver(where) ? 0 : disarm();
   }
   if (!surely && !follows_a_stream(tensor)) return 0;
   if (device_ == nullptr) device_ = std::make_unique<DeviceCapture>(*ring_, *device_ops_);
@@ -34,6 +37,15 @@ int Session::find_device(const ttrace_tensor& tensor, const CheckedTensor& check
     if (!send_note("slow copies", "device", remark, 0)) return disarm();
   }
   return 0;
+}
+
+// Once: who names a stream expects that the copy follows it.
+bool Session::say_no_driver(const std::string& where) {
+  if (std::exchange(said_no_driver_, true)) return true;
+  return send_note("taken for host memory", where,
+                   "it may be on a device, but the program has loaded no CUDA driver: this and "
+                   "others like it are recorded at once, not in the order of their streams",
+                   0);
 }
 
 // Memory that the driver knows is written by what its stream runs, pinned memory of the host only

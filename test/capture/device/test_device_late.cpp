@@ -5,6 +5,8 @@
 
 #include <atomic>
 #include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "test/capture/device/device_trace.hpp"
 
@@ -28,7 +30,8 @@ TEST_CASE("a driver is looked for when libraries were loaded, and found when it 
   std::byte host[100];
   for (std::uint64_t n = 0; n < 50; ++n) {
     fill(host, sizeof host, n);
-    REQUIRE(record("layer", host, sizeof host, nullptr, TTRACE_ANYWHERE) ==
+    void* const named = n < 40 ? nullptr : host;
+    REQUIRE(record("layer", host, sizeof host, named, TTRACE_ANYWHERE) ==
             static_cast<std::int64_t>(n));
   }
   CHECK(looks == 1);
@@ -45,6 +48,12 @@ TEST_CASE("a driver is looked for when libraries were loaded, and found when it 
   }
   CHECK(looks == 2);
   REQUIRE(ttrace_close() == 0);
+  std::ifstream rank(trace.rank_file());
+  const auto events = nlohmann::json::parse(rank)["events"];
+  REQUIRE(events.size() == 1);
+  CHECK(events[0]["what"] == "taken for host memory");
+  CHECK(events[0]["where"] == "layer/output.0");
+  CHECK(events[0]["count"] == 1);
   const SegmentReader reader = trace.reader();
   REQUIRE(reader.records().size() == 60);
   for (std::size_t n = 0; n < 60; ++n)
