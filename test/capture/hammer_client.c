@@ -39,7 +39,7 @@ static int64_t record_here(const char* text, uint8_t phase_code, const char* slo
   return sequence;
 }
 
-static void call_here(uint64_t sequence, int64_t input) {
+static void call_here(int member, uint64_t sequence, int64_t input) {
   ttrace_collective c;
   memset(&c, 0, sizeof c);
   c.struct_size = sizeof c;
@@ -48,11 +48,17 @@ static void call_here(uint64_t sequence, int64_t input) {
   c.sequence = sequence;
   c.factor = 1;
   c.size = THREADS;
+  c.member = member;
   c.peer = -1;
   c.microbatch = TTRACE_CURRENT;
   c.dtype = TTRACE_UINT8;
   c.input = input;
   c.output = c.position = -1;
+  if (input >= 0) {
+    c.flags = TTRACE_BEGUN;
+    expect(ttrace_record_collective(&c) == 0);
+    c.flags = 0;
+  }
   counted(ttrace_record_collective(&c), &collectives);
 }
 
@@ -90,7 +96,7 @@ static void* work(void* argument) {
       snprintf(module, sizeof module, "thread.%d.round.%d", number, round);
       expect(ttrace_push_scope(module) == 0 && strcmp(ttrace_scope(), module) == 0);
       const int64_t input = record_here(module, TTRACE_COMM, "all_reduce.input");
-      call_here((uint64_t)round, now == 0 ? input : -1);
+      call_here(number, (uint64_t)round, now == 0 ? input : -1);
       if (i % 16 == 0) tell(number, round);
       expect(ttrace_pop_scope() == 0 && ttrace_scope()[0] == '\0');
     }

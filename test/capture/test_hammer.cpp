@@ -32,6 +32,7 @@ void check_first(const SegmentReader& reader) {
       FAIL_CHECK(call.module << " is out of order");
     }
     if (call.sequence != next[thread]++) FAIL_CHECK(call.module << " has another sequence");
+    if (call.flags != 0) FAIL_CHECK(call.module << " has not ended");
     REQUIRE(call.input >= 0);
     const Record& input = reader.records()[static_cast<std::size_t>(call.input)];
     const auto bytes = reader.bytes(input);
