@@ -82,7 +82,7 @@ void every_place() {
   ttrace_collective call = collective("all_reduce", "tp", 1, 2);
   call.reduction = "sum";
   call.count = values.size();
-  EXPECT(record(call).error() == ENOTCONN);  // TTRACE_COMM asks for none
+  EXPECT(begin(call).done() && record(call).done());
 }
 
 void wrong() {

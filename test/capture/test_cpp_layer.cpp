@@ -19,7 +19,7 @@ namespace {
 // The trace of the client, which is rank 1.
 class CppRun {
  public:
-  CppRun() : code_(run_client(scratch_.path, "")) { REQUIRE(code_ == 0); }
+  CppRun() : code_(run_client(scratch_.path, "", "TTRACE_COMM=hash ")) { REQUIRE(code_ == 0); }
   [[nodiscard]] std::filesystem::path folder() const { return scratch_.path / "rank00001"; }
 
  private:
@@ -91,7 +91,10 @@ TEST_CASE("places say phase, module, slot and what else is known") {
   CHECK(records.at("it3/mb5/comm/layer#2/all_reduce.input").kind == RecordKind::hash);
   CHECK(records.at("it3/mb7/forward/layer/output.0").flags == kFlagGlue);
   CHECK(reader.info().complete);
-  CHECK(reader.collectives().empty());  // without TTRACE_COMM
+  REQUIRE(reader.collectives().size() == 1);
+  CHECK(reader.collectives()[0].module == "layer");
+  CHECK(reader.collectives()[0].member == 1);
+  CHECK(reader.collectives()[0].flags == 0);  // it has ended
 }
 
 TEST_CASE("what went wrong is in the trace with words, and was not recorded") {
