@@ -215,7 +215,11 @@ TEST_CASE("of a process that dies only what was not complete is missing") {
   CHECK_FALSE(reader.info().complete);
   REQUIRE(reader.records().size() == 6);
   for (std::size_t n = 0; n < 6; ++n) CHECK(holds(reader, n, n));
-  CHECK(rank_of(trace)["events"][0]["what"] == "rank ended early");
+  const auto events = rank_of(trace)["events"];
+  REQUIRE(events.size() == 2);
+  CHECK(events[0]["where"] == "cut/output.0");
+  CHECK(events[0]["why"] == "the device had not come to it when the process ended");
+  CHECK(events[1]["what"] == "rank ended early");
 }
 
 TEST_CASE("child: forgets to close", "[.]") {
