@@ -9,6 +9,7 @@
 #include "diff/judge.hpp"
 #include "diff/parts.hpp"
 #include "diff/tiles.hpp"
+#include "libttrace/proof.hpp"
 
 namespace ttrace {
 namespace {
@@ -55,15 +56,6 @@ Sums sums_of(const PairMetrics& metrics, const std::vector<std::int32_t>& ranks)
   return sums;
 }
 
-std::string index_text(std::uint64_t flat, const Shape& shape) {
-  std::string text;
-  for (std::size_t dim = shape.size(); dim-- > 0;) {
-    text = std::to_string(flat % shape[dim]) + (text.empty() ? "" : ", ") + text;
-    flat /= shape[dim];
-  }
-  return "[" + text + "]";
-}
-
 Box element_box(std::uint64_t flat, const Shape& shape) {
   Box box{Shape(shape.size(), 0), Shape(shape.size(), 1)};
   for (std::size_t dim = shape.size(); dim-- > 0;) {
@@ -102,7 +94,7 @@ void add_worst(const Pair& pair, const Metrics& total, Finding& finding) {
   const std::uint64_t at = total.worst != kNoIndex ? total.worst : total.first_unequal;
   if (at == kNoIndex) return;
   finding.evidence.emplace_back("worst element",
-                                index_text(at, pair.reference->shape) + ": reference " +
+                                element_text(at, pair.reference->shape) + ": reference " +
                                     value_at(*pair.reference, at) + ", candidate " +
                                     value_at(*pair.candidate, at));
   finding.evidence.emplace_back(

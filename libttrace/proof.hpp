@@ -28,6 +28,8 @@ struct PlaceId {
 [[nodiscard]] PlaceId place_id(const PlacedShard& shard, const Layout& layout);
 
 [[nodiscard]] std::string ranks_text(std::vector<std::int32_t> ranks);  // "ranks 0-3, 7", "rank 2"
+// "[31, 9]": the place of an element of the flattened tensor.
+[[nodiscard]] std::string element_text(std::uint64_t flat, const Shape& shape);
 [[nodiscard]] std::string boxes_text(const std::vector<Box>& boxes);    // at most four, then "..."
 
 }  // namespace ttrace

@@ -57,16 +57,6 @@ std::optional<Difference> difference_of(const Shard& x, const Shard& y) {
   return all;
 }
 
-// "[31, 9]"
-std::string index_text(std::uint64_t flat, const Shape& shape) {
-  std::string text;
-  for (std::size_t dim = shape.size(); dim-- > 0;) {
-    text = std::to_string(flat % shape[dim]) + (text.empty() ? "" : ", ") + text;
-    flat /= shape[dim];
-  }
-  return "[" + text + "]";
-}
-
 struct Conflict {
   std::string text;
   std::vector<std::int32_t> odd;
@@ -134,6 +124,15 @@ std::vector<Conflict> conflicts_of(const LogicalTensor& tensor) {
 
 }  // namespace
 
+std::string element_text(std::uint64_t flat, const Shape& shape) {
+  std::string text;
+  for (std::size_t dim = shape.size(); dim-- > 0;) {
+    text = std::to_string(flat % shape[dim]) + (text.empty() ? "" : ", ") + text;
+    flat /= shape[dim];
+  }
+  return "[" + text + "]";
+}
+
 void prove_copies(LogicalTensor& tensor) {
   const bool copies = std::any_of(tensor.shards.begin(), tensor.shards.end(),
                                   [](const PlacedShard& placed) { return placed.copy; });
@@ -166,7 +165,7 @@ void prove_copies(LogicalTensor& tensor) {
     problem.evidence.emplace_back("elements that differ",
                                   std::to_string(found.unequal) + " of " +
                                       std::to_string(found.elements) + ", the first is " +
-                                      index_text(found.first, worst->shape));
+                                      element_text(found.first, worst->shape));
   }
   tensor.problems.push_back(std::move(problem));
 }

@@ -6,7 +6,7 @@ import json
 import subprocess
 import unittest
 
-from made_traces import DIFF, DIFFERS, SAME, TROUBLE, DiffTest, rank_json, record, step, values
+from made_traces import DIFF, DIFFERS, SAME, TROUBLE, DiffTest, rank_json, step, values
 
 
 class Report(DiffTest):

@@ -4,7 +4,6 @@
 usage: test_nccl_threads.py [CLIENT DEVICE_OPS], a program that has the recorder and the capture
 library in it, and the device that it copies from; without them the recorder is preloaded.
 """
-import os
 import subprocess
 import sys
 import unittest
