@@ -216,12 +216,27 @@ Event read_event(const Node& object) {
 
 }  // namespace
 
+// options.iterations, a list of firsts and lasts.
+std::optional<Intervals> wanted_iterations(const Json& document) {
+  const auto place = Json::json_pointer("/options/iterations");
+  if (!document.contains(place) || !document.at(place).is_array()) return std::nullopt;
+  Intervals wanted;
+  for (const Json& ends : document.at(place)) {
+    if (!ends.is_array() || ends.size() != 2 || !ends[0].is_number_integer()) return std::nullopt;
+    const bool endless = !ends[1].is_number_integer();
+    wanted.emplace_back(ends[0].get<std::int64_t>(),
+                        endless ? kEndless : ends[1].get<std::int64_t>());
+  }
+  return wanted;
+}
+
 TraceDocument parse_trace_json(const std::string& text, const std::filesystem::path& file) {
   const Json json = parse(text, file);
   const Node document(json, "", file);
   check_format(document, "ttrace-trace");
   return {.run_id = optional_string(document, "run_id"),
-          .logical = optional_boolean(document, "logical", false)};
+          .logical = optional_boolean(document, "logical", false),
+          .iterations = wanted_iterations(json)};
 }
 
 RankDocument parse_rank_json(const std::string& text, const std::filesystem::path& file) {

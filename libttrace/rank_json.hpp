@@ -5,8 +5,10 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 
+#include "libttrace/core/intervals.hpp"
 #include "libttrace/trace.hpp"
 
 namespace ttrace {
@@ -14,6 +16,7 @@ namespace ttrace {
 struct TraceDocument {
   std::string run_id;
   bool logical = false;
+  std::optional<Intervals> iterations;  // that were to be recorded; nullopt: all
 };
 
 struct RankDocument {

@@ -162,6 +162,9 @@ const fs::path& Trace::path() const { return impl_->path; }
 const std::string& Trace::run_id() const { return impl_->info.run_id; }
 const std::string& Trace::json() const { return impl_->json; }
 const std::vector<RankInfo>& Trace::ranks() const { return impl_->ranks; }
+bool Trace::wanted(std::int64_t iteration) const {
+  return !impl_->info.iterations || contains(*impl_->info.iterations, iteration);
+}
 bool Trace::logical() const { return impl_->info.logical; }
 
 std::int32_t Trace::world_size() const {

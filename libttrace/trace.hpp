@@ -81,6 +81,8 @@ class Trace {
   [[nodiscard]] const std::vector<RankInfo>& ranks() const;  // present ranks, ascending
   [[nodiscard]] std::int32_t world_size() const;  // as the ranks say; may exceed ranks().size()
   [[nodiscard]] std::vector<std::int64_t> iterations() const;  // of any rank, ascending
+  // Whether ttrace-capture was to record that iteration; true where nothing says.
+  [[nodiscard]] bool wanted(std::int64_t iteration) const;
   [[nodiscard]] bool logical() const;  // written by ttrace-merge: one "rank" of whole tensors
 
   // nullptr when this rank has no segment of that iteration. The reference stays valid.

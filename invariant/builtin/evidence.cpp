@@ -105,7 +105,8 @@ std::string Evidence::exception_in(std::int32_t rank, std::int64_t iteration) co
   if (info == nullptr) return "";
   const std::string where = "iteration " + std::to_string(iteration);
   for (const Event& event : info->events) {
-    if (event.what == "exception" && event.where == where) return event.why;
+    const bool then = event.where == where || event.where == "after " + where;
+    if (event.what == "exception" && then) return event.why;
   }
   return "";
 }
@@ -113,9 +114,11 @@ std::string Evidence::exception_in(std::int32_t rank, std::int64_t iteration) co
 std::string Evidence::cut_short(std::int32_t rank, std::int64_t iteration) const {
   const SegmentReader* segment = trace_.segment(rank, iteration);
   if (segment == nullptr) return "";
-  const std::string exception = exception_in(rank, iteration);
-  if (!exception.empty() || segment->info().complete) return exception;
-  return "its process was gone, or killed";
+  const std::string where = "iteration " + std::to_string(iteration);
+  for (const Event& event : this->rank(rank)->events) {
+    if (event.what == "exception" && event.where == where) return event.why;
+  }
+  return segment->info().complete ? "" : "its process was gone, or killed";
 }
 
 const RankInfo* Evidence::rank(std::int32_t rank) const {

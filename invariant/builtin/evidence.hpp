@@ -55,7 +55,7 @@ class Evidence {
   [[nodiscard]] const std::map<std::int32_t, Coordinates>& places() const { return places_; }
   // Every rank of the run is here and lost nothing in this iteration.
   [[nodiscard]] bool complete(std::int64_t iteration) const;
-  // The exception by which the rank's program ended in that iteration, or "".
+  // The exception by which the rank's program ended in that iteration or after it, or "".
   [[nodiscard]] std::string exception_in(std::int32_t rank, std::int64_t iteration) const;
   // How the rank ended in the middle of that iteration; "": it did not.
   [[nodiscard]] std::string cut_short(std::int32_t rank, std::int64_t iteration) const;

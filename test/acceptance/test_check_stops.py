@@ -37,6 +37,12 @@ class Stops(Runs):
         self.assertEqual(self.missed("exit", certainties=("likely", "possible")),
                          "in iteration 2: its process was gone, or killed")
 
+    def test_a_rank_that_ends_between_two_steps(self):
+        (found,) = self.check("loader")["ended"]
+        self.assertEqual((found["ranks"], found["iteration"], found["certainty"]), ([1], 2, "likely"))
+        self.assertEqual(found["evidence"]["rank 1 ended"],
+                         "after iteration 1: OSError('a file is gone')")
+
     def test_a_rank_that_never_comes(self):
         self.assertEqual(self.missed("sleep", torchrun),
                          "in iteration 2: its process was gone, or killed")

@@ -106,6 +106,25 @@ class Order(CollectiveTest):
         self.assertEqual(self.silent(made, PASSED, "order")["compared"],
                          {"calls of all members": 2, "sends with receives": 2})
 
+    def test_messages_with_tags_may_change_places(self):
+        made = Made(2)
+        x, y = drawn(1, 20), drawn(2, 30)
+        for sent, got in ((x, y), (y, x)):
+            made.pair("pp", 2, (0, 0), (1, 1), sent, got)
+        for name in ("order", "conserve"):
+            self.assertEqual(sum(self.silent(made, PASSED, name)["compared"].values()), 2)
+        made.pair("pp", 2, (0, 0), (1, 1), x, x + 1)  # no place has this
+        self.assertTrue(self.run_check(made, VIOLATED, "conserve")["violations"])
+
+    def test_who_receives_from_anybody(self):
+        made = Made(2)
+        x, y = drawn(1, 20), drawn(2, 30)
+        for sent in (x, y):
+            made.pair("pp", 2, (0, 0), (1, 1), sent, sent)
+        made.rows[1, 0][0]["peer"] = -1
+        self.assertEqual(self.silent(made, TROUBLE, "order")["not_checked"],
+                         {"sends and receives whose other side is not known": 4})
+
     def test_what_is_received_is_what_was_sent(self):
         made = Made(2)
         made.pair("pp", 2, (0, 0), (1, 1), drawn(1, 4), drawn(1, 5))

@@ -2,6 +2,7 @@
 """What ttrace-check says of runs that hang, or end, in a collective."""
 from __future__ import annotations
 
+import json
 import unittest
 
 from made_checks import PASSED, VIOLATED, dp_tp
@@ -78,6 +79,14 @@ class Ended(CollectiveTest):
         self.assertEqual((found["ranks"], found["certainty"], found["evidence"]["rank 3 ended"]),
                          ([3], "likely", "in iteration 1: ValueError('x')"))
         self.assertIn("it failed on rank 2, rank 3 never called it", found["what"])
+        after = self.killed((TP, [2]))
+        after.incomplete = {(2, 1)}
+        for error, certainty in (("OSError()", "likely"), ("KeyboardInterrupt()", "possible")):
+            after.more = {3: {"events": [{"what": "exception", "where": "after iteration 1",
+                                          "why": error, "count": 1}]}}
+            found = self.found(after, VIOLATED if certainty == "likely" else PASSED)
+            self.assertEqual((found["certainty"], found["evidence"]["rank 3 ended"]),
+                             (certainty, f"after iteration 1: {error}"))
         went_on = self.killed((TP, [2]))
         went_on.incomplete.remove((3, 1))
         found = self.found(went_on, VIOLATED)
@@ -118,6 +127,29 @@ class Ended(CollectiveTest):
         found = self.found(made, PASSED)
         self.assertEqual(found["ranks"], [0])
         self.assertIn("recv, call 1 of group pp", found["what"])
+
+    def test_sends_do_not_count_for_who_came(self):
+        # Rank 1 has made more calls on the group than the others, but not the one they wait for.
+        made = Made(3)
+        world = [0, 1, 2]
+        made.call("all_reduce", "w", world, [None] * 3, [None] * 3, reduction="sum", count=8)
+        for _ in range(3):
+            made.pair("w", 3, (1, 1), (2, 2), [1.0], [1.0])
+        made.call("all_gather", "w", world, [None] * 3, [None] * 3, count=8, lost=[1], flags=BEGUN)
+        made.incomplete = {(rank, 0) for rank in world}
+        self.assertEqual(self.found(made, PASSED)["ranks"], [1])
+
+    def test_a_rank_whose_recording_ended_by_itself(self):
+        # Iteration 1 was the last to be recorded: rank 3 may have called it later.
+        for wanted, ranks in (([[0, 1]], []), ([[0, 5]], [[3]]), (None, [[3]])):
+            made = self.killed((TP, [2]))
+            made.incomplete.remove((3, 1))
+            trace = self.write_ranks(f"wanted{wanted}.trace", made.described())
+            document = json.loads((trace / "trace.json").read_text())
+            document["options"] = {"iterations": wanted}
+            (trace / "trace.json").write_text(json.dumps(document))
+            found = self.check(trace, VIOLATED if ranks else PASSED, "ended")["ended"]
+            self.assertEqual([one["ranks"] for one in found["violations"]], ranks)
 
     def test_what_says_nothing(self):
         all_came = self.silent(self.killed((TP, WORLD)), PASSED, "ended")

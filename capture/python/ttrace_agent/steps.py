@@ -112,8 +112,9 @@ class Steps:
         if self.running and self._by_hand.seen():
             self.mark()
         error = getattr(sys, "last_value", None)
-        if self.running and self.recording and error is not None:
-            self._agent.note("exception", f"iteration {self.iteration}", repr(error))
+        if error is not None and self._unfinished:
+            where = f"iteration {self.iteration}"
+            self._agent.note("exception", where if self.running else f"after {where}", repr(error))
         self.finish()
 
     def outer_step(self, optimizer: Any, updates_all: bool = False) -> OuterStep:

@@ -77,7 +77,19 @@ std::string ended_by(const Evidence& evidence, std::int32_t rank) {
   const std::int64_t last = evidence.rank(rank)->iterations.back();
   const std::string how = evidence.cut_short(rank, last);
   const std::string where = "iteration " + std::to_string(last);
-  return how.empty() ? "its recording goes to the end of " + where : "in " + where + ": " + how;
+  if (!how.empty()) return "in " + where + ": " + how;
+  const std::string exception = evidence.exception_in(rank, last);
+  return exception.empty() ? "its recording goes to the end of " + where
+                           : "after " + where + ": " + exception;
+}
+
+// Not by somebody who stopped the run, as far as the trace tells.
+bool ended_itself(const Evidence& evidence, std::int32_t rank) {
+  const std::int64_t last = evidence.rank(rank)->iterations.back();
+  const std::string exception = evidence.exception_in(rank, last);
+  if (exception.empty()) return evidence.cut_short(rank, last).empty();
+  return exception.rfind("KeyboardInterrupt", 0) != 0 &&
+         exception.find("SignalException") == std::string::npos;
 }
 
 std::string inside_text(const Evidence& evidence, const Joint& joint) {
@@ -159,7 +171,9 @@ class Ended final : public CollectiveCheck {
   // All that it called until its end is in the trace.
   static bool is_whole(const Evidence& evidence, std::int32_t rank) {
     const RankInfo* info = evidence.rank(rank);
-    return info != nullptr && !info->iterations.empty() && !info->degraded;
+    if (info == nullptr || info->iterations.empty() || info->degraded) return false;
+    const std::int64_t last = info->iterations.back();
+    return evidence.trace().wanted(last + 1) || !evidence.cut_short(rank, last).empty();
   }
 
   static Ranks absent_of(const Evidence& evidence, const Joint& joint) {
@@ -168,8 +182,10 @@ class Ended final : public CollectiveCheck {
     for (std::int32_t member = 0; member < joint.group->size; ++member) {
       const std::int32_t rank = joint.group->ranks[static_cast<std::size_t>(member)];
       if (joint.of(member) != nullptr || !is_whole(evidence, rank)) continue;
-      const auto span = evidence.collectives().span_of(*joint.group, rank);
-      if (span && span->last < joint.sequence) absent.push_back(rank);
+      const CollectiveLog& log = evidence.collectives();
+      const auto span = log.span_of(*joint.group, rank);
+      const bool never = !span && log.from_the_start(*joint.group, rank);
+      if (never || (span && span->last < joint.place)) absent.push_back(rank);
     }
     return absent;
   }
@@ -214,15 +230,14 @@ class Ended final : public CollectiveCheck {
     Violation violation = started(first);
     violation.ranks = idle;
     violation.what = named(evidence, first) + ": " + inside_text(evidence, first) + ", " +
-                     ranks_text(idle) + " never called it";
+                     ranks_text(idle) +
+                     (first.paired ? " never called the other side" : " never called it");
     bool sure = false;
     for (const std::int32_t rank : idle) {
       const std::string name = "rank " + std::to_string(rank);
       violation.evidence.emplace_back(name + " called last", called_last(evidence, rank));
       violation.evidence.emplace_back(name + " ended", ended_by(evidence, rank));
-      const std::int64_t last = evidence.rank(rank)->iterations.back();
-      sure = sure || evidence.cut_short(rank, last).empty() ||
-             !evidence.exception_in(rank, last).empty();
+      sure = sure || ended_itself(evidence, rank);
     }
     double seconds = 0;
     for (const std::size_t number : calls) {
@@ -261,7 +276,8 @@ class Ended final : public CollectiveCheck {
       violation.ranks.insert(violation.ranks.end(), inside.begin(), inside.end());
       violation.evidence.emplace_back(
           ranks_text(inside) + " ended in",
-          named(evidence, stuck.joint) + ", which " + ranks_text(stuck.absent) + " never called");
+          named(evidence, stuck.joint) + (stuck.joint.paired ? ", whose other side " : ", which ") +
+              ranks_text(stuck.absent) + " never called");
     }
     std::sort(violation.ranks.begin(), violation.ranks.end());
     violation.advice = "the order in which ranks call collectives of different groups";

@@ -89,10 +89,7 @@ CollectiveLog::CollectiveLog(const Trace& trace) : trace_(trace) {
   for (const Call& call : calls) {
     const Group* group = &group_for(call);
     by_group[group].push_back(call);
-    const std::uint64_t sequence = call.row->sequence;
-    Span& span = spans_.try_emplace({group, call.rank}, Span{sequence, sequence}).first->second;
-    span.first = std::min(span.first, sequence);
-    span.last = std::max(span.last, sequence);
+    if (call.row->sequence == 0) started_.insert({group, call.rank});
   }
   for (const Group& group : groups_) {
     if (group.ambiguous) continue;
@@ -102,7 +99,14 @@ CollectiveLog::CollectiveLog(const Trace& trace) : trace_(trace) {
   }
   for (const auto& [iteration, joints] : joints_) {
     for (const Joint& joint : joints) {
-      for (const Call& call : joint.calls) joint_of_[call.row] = &joint;
+      for (const Call& call : joint.calls) {
+        joint_of_[call.row] = &joint;
+        if (joint.paired) continue;
+        const auto key = std::pair(joint.group, call.rank);
+        Span& span = spans_.try_emplace(key, Span{joint.place, joint.place}).first->second;
+        span.first = std::min(span.first, joint.place);
+        span.last = std::max(span.last, joint.place);
+      }
     }
   }
 }

@@ -41,14 +41,19 @@ struct Group {
   [[nodiscard]] std::vector<std::int32_t> known() const;
 };
 
-// The first and the last number of a rank's calls on a group.
+// Where a call of all members stands among those of its group: an iteration, 0 where numbers go on
+// over all, and a number.
+using Place = std::pair<std::int64_t, std::uint64_t>;
+
+// The first and the last of those that a member made.
 struct Span {
-  std::uint64_t first = 0, last = 0;
+  Place first, last;
 };
 
 struct Joint {
   const Group* group = nullptr;
-  std::uint64_t sequence = 0;
+  std::uint64_t sequence = 0;   // of its first member
+  Place place;                  // not of a send and its receive
   std::int64_t iteration = -1;  // the first that a member counts it to
   std::vector<Call> calls;      // by member number; of a send: the sender, then the receiver
   bool paired = false;          // a send and its receive
@@ -72,7 +77,11 @@ class CollectiveLog {
   // nullptr: the call was joined with nothing.
   [[nodiscard]] const Joint* joint_of(const Collective& row) const;
   [[nodiscard]] const Group* group_of(const Call& call) const;
-  // nullopt: the rank has none.
+  // Whether the rank's first call on the group is in the trace.
+  [[nodiscard]] bool from_the_start(const Group& group, std::int32_t rank) const {
+    return started_.count({&group, rank}) != 0;
+  }
+  // Without sends and receives; nullopt: the rank has none.
   [[nodiscard]] std::optional<Span> span_of(const Group& group, std::int32_t rank) const;
   // Sends and receives that have no other side in the trace.
   [[nodiscard]] const std::map<std::int64_t, std::uint64_t>& unpaired() const { return unpaired_; }
@@ -90,6 +99,7 @@ class CollectiveLog {
   std::map<std::int64_t, std::vector<Joint>> joints_;                  // by iteration
   std::map<const Collective*, const Joint*> joint_of_;
   std::map<std::pair<const Group*, std::int32_t>, Span> spans_;
+  std::set<std::pair<const Group*, std::int32_t>> started_;
   std::map<std::int64_t, std::uint64_t> unpaired_;
 };
 

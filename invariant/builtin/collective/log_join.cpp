@@ -14,8 +14,6 @@ namespace {
 
 constexpr std::int64_t kFarthest = 8;  // calls by which two recordings may begin apart
 
-using Place = std::pair<std::int64_t, std::uint64_t>;  // iteration or 0, number
-
 void sort_calls(std::vector<Call>& calls) {
   std::sort(calls.begin(), calls.end(), [](const Call& left, const Call& right) {
     if (left.rank != right.rank) return left.rank < right.rank;
@@ -54,6 +52,7 @@ void join_collectives(const Group& group, const std::vector<Call>& calls, bool s
     Joint joint;
     joint.group = &group;
     joint.certain = !mixed || started;
+    joint.place = place;
     joint.calls = std::move(members);
     std::sort(joint.calls.begin(), joint.calls.end(), [](const Call& left, const Call& right) {
       return left.row->member < right.row->member;
@@ -105,25 +104,68 @@ struct Line {
   std::vector<Call> sends, receives;  // of one sender and one receiver, in their order
 };
 
+bool alike(const Call& send, const Call& receive) {
+  if (send.input() != nullptr && receive.output() != nullptr) return same_content(send, receive);
+  return send.row->dtype == receive.row->dtype && send.row->count == receive.row->count;
+}
+
+// The receive of each send; -1: not known.
+using Partners = std::vector<std::int64_t>;
+
+Partners in_order(const Line& line, std::optional<std::int64_t> shift) {
+  Partners partners(line.sends.size(), -1);
+  for (std::size_t i = 0; shift && i < line.sends.size(); ++i) {
+    const std::int64_t other = static_cast<std::int64_t>(i) + *shift;
+    const bool there = other >= 0 && other < static_cast<std::int64_t>(line.receives.size());
+    if (there) partners[i] = other;
+  }
+  return partners;
+}
+
+// Messages with tags may be received in another order: then all of them are there, elsewhere.
+std::optional<Partners> in_another_order(const Line& line) {
+  if (line.sends.size() != line.receives.size()) return std::nullopt;
+  Partners partners;
+  std::vector<bool> taken(line.receives.size());
+  for (const Call& send : line.sends) {
+    std::size_t other = 0;
+    while (other < taken.size() && (taken[other] || !alike(send, line.receives[other]))) ++other;
+    if (other == taken.size()) return std::nullopt;
+    taken[other] = true;
+    partners.push_back(static_cast<std::int64_t>(other));
+  }
+  return partners;
+}
+
 void join_line(const Group& group, const Line& line, bool started, Joined& joined) {
-  const std::optional<std::int64_t> shift =
-      started ? std::optional<std::int64_t>(0) : shift_between(line.sends, line.receives);
+  Partners partners = in_order(
+      line, started ? std::optional<std::int64_t>(0) : shift_between(line.sends, line.receives));
+  bool certain = started;
+  for (std::size_t i = 0; i < partners.size(); ++i) {
+    const std::int64_t other = partners[i];
+    if (other < 0 || alike(line.sends[i], line.receives[static_cast<std::size_t>(other)])) continue;
+    if (const auto found = in_another_order(line)) {
+      partners = *found;
+      certain = false;
+    }
+    break;
+  }
   std::vector<bool> taken(line.receives.size());
   for (std::size_t i = 0; i < line.sends.size(); ++i) {
-    const std::int64_t other = shift ? static_cast<std::int64_t>(i) + *shift : -1;
-    if (other < 0 || other >= static_cast<std::int64_t>(line.receives.size())) {
+    if (partners[i] < 0) {
       ++joined.unpaired[line.sends[i].iteration];
       continue;
     }
-    const Call& receive = line.receives[static_cast<std::size_t>(other)];
-    taken[static_cast<std::size_t>(other)] = true;
+    const auto other = static_cast<std::size_t>(partners[i]);
+    const Call& receive = line.receives[other];
+    taken[other] = true;
     Joint joint;
     joint.group = &group;
     joint.sequence = line.sends[i].row->sequence;
     joint.iteration = std::min(line.sends[i].iteration, receive.iteration);
     joint.calls = {line.sends[i], receive};
     joint.paired = true;
-    joint.certain = started;
+    joint.certain = certain;
     joined.joints.push_back(std::move(joint));
   }
   for (std::size_t i = 0; i < taken.size(); ++i) {
@@ -138,7 +180,15 @@ void join_pairs(const Group& group, const std::vector<Call>& calls, bool started
     if (row.function == "send") lines[{row.member, row.peer}].sends.push_back(call);
     if (row.function == "recv") lines[{row.peer, row.member}].receives.push_back(call);
   }
-  for (const auto& [ends, line] : lines) join_line(group, line, started, joined);
+  for (const auto& [ends, line] : lines) {
+    // Of a member that receives from anybody nothing says which sender is meant.
+    if (lines.count({-1, ends.second}) == 0) {
+      join_line(group, line, started, joined);
+      continue;
+    }
+    for (const Call& call : line.sends) ++joined.unpaired[call.iteration];
+    for (const Call& call : line.receives) ++joined.unpaired[call.iteration];
+  }
 }
 
 }  // namespace

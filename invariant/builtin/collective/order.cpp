@@ -160,7 +160,11 @@ class Order final : public CollectiveCheck {
       return;
     }
     std::int64_t latest = joint.iteration;
-    for (const Call& call : joint.calls) latest = std::max(latest, call.iteration);
+    bool all_went_on = true;  // else it was called behind the last step, maybe by others too
+    for (const Call& call : joint.calls) {
+      latest = std::max(latest, call.iteration);
+      all_went_on = all_went_on && goes_on(evidence, call.rank, call.iteration);
+    }
     std::vector<std::int32_t> gone;  // went on without it
     std::vector<std::int32_t> ended;
     for (std::int32_t member = 0; member < joint.group->size; ++member) {
@@ -171,8 +175,9 @@ class Order final : public CollectiveCheck {
         ++outcome.unchecked[why];
         return;
       }
-      (goes_on(evidence, rank, latest) ? gone : ended).push_back(rank);
+      (all_went_on && goes_on(evidence, rank, latest) ? gone : ended).push_back(rank);
     }
+    if (gone.empty() && ended.empty()) return;  // a member's number is there twice
     Violation violation = started(joint);
     violation.ranks = gone.empty() ? ended : gone;
     // Recordings need not end at the same call.
@@ -194,8 +199,8 @@ class Order final : public CollectiveCheck {
       return "a member's recording ended early or lost records";
     }
     const auto span = evidence.collectives().span_of(*joint.group, rank);
-    if (!span || joint.sequence < span->first) return "called before a member's recording began";
-    if (joint.sequence < span->last) return "a member's recording has a gap here";
+    if (!span || joint.place < span->first) return "called before a member's recording began";
+    if (joint.place < span->last) return "a member's recording has a gap here";
     return "";
   }
 

@@ -2,7 +2,7 @@
 """Data parallel training that ends in a collective: MODE says what rank 1 does in iteration 2.
 
 skip: leaves a reduction out. raise, exit: ends. sleep: computes for ever. crossed: calls two
-groups' collectives in the other order. none: as the others.
+groups' collectives in the other order. loader: fails before the next step. none: as the others.
 """
 import datetime
 import os
@@ -37,6 +37,8 @@ def main():
     model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for step in range(4):
+        if (MODE, rank, step) == ("loader", 1, 2):
+            raise OSError("a file is gone")
         data = torch.randn(4, 8, generator=torch.Generator().manual_seed(10 * step + rank))
         model(data).square().mean().backward()
         for number, parameter in enumerate(model.parameters()):
