@@ -161,6 +161,7 @@ class ChangedIffTrainable final : public Check {
         if (!step.states.empty()) stepped_.insert(name);
         if (step.after == nullptr || (step.after->flags & kFlagNoGradient) == 0) continue;
         stepped_.insert(name);
+        if (!is_trainable(step.value)) continue;
         NeverUpdated& never = never_[name];
         never.ranks.insert(rank);
         const std::string owner = owner_of(name);
