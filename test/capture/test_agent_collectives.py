@@ -307,7 +307,7 @@ class Collectives(CaptureTest):
             for rank in range(2):
                 rows = [row for row in self.of(trace, rank, iteration)
                         if row.function == "all_reduce"]
-                for row, count in zip(rows, (3, 4, 5)):
+                for row, count in zip(rows, (3, 4, 5, 6), strict=True):
                     numpy.testing.assert_array_equal(row.output, mine(0, count) + mine(1, count))
         kept = self.of(trace, 1, 0)[-1]
         self.assertEqual((kept.function, kept.output, kept.flags),

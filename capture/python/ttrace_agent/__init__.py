@@ -51,9 +51,12 @@ def resume() -> None:
 
 @contextlib.contextmanager
 def paused():
-    """pause() and resume() around a block."""
+    """pause() around a block, and after it as before."""
+    agent = arming.agent()
+    before = agent is not None and agent.paused
     pause()
     try:
         yield
     finally:
-        resume()
+        if not before:
+            resume()

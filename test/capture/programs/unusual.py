@@ -139,6 +139,8 @@ def marked():
         ttrace_agent.record("my_loss", {"value": output.sum()})
         output.sum().backward()
         with ttrace_agent.paused():
+            with ttrace_agent.paused():
+                pass
             model(torch.ones(2, 4))
         with torch.no_grad():
             for parameter in model.parameters():

@@ -115,7 +115,8 @@ def watch_work(torch: Any, observer: Any) -> None:
         try:
             result = original_wait(self, *args, **kwargs)
         except Exception:
-            observer.raised(call)
+            if original_completed(self):  # else it was not waited for any longer
+                observer.raised(call)
             raise
         observer.waited(call)
         return result

@@ -73,7 +73,7 @@ class Observer:
 
     def _before(self, found: List[Exchange], asynchronous: Optional[bool], group: Group,
                 sequences: List[int]) -> Call:
-        self._rows.sweep()
+        self._rows.sweep_sometimes()
         self._groups.tell(group)
         callers = _callers()
         flags = self._flags(asynchronous, len(found) > 1, callers)

@@ -72,6 +72,7 @@ class Rows:
         self._lock = threading.RLock()
         self._open: Dict[int, Call] = {}  # those that have begun
         self._by_work: Dict[int, Call] = {}
+        self._unswept = 0  # calls since the latest sweep
         self._numbers: Dict[Tuple[str, str, int], int] = {}
 
     def begin_iteration(self) -> None:
@@ -125,8 +126,15 @@ class Rows:
         with self._lock:
             self._finish(call, failed=False)
 
+    def sweep_sometimes(self) -> None:
+        """Seldom where much is under way: who issues thousands of works pays for each once."""
+        self._unswept += 1
+        if 4 * self._unswept > len(self._by_work):
+            self.sweep()
+
     def sweep(self) -> bool:
         """Finishes what is done and no longer in the program's hands; whether some is not done."""
+        self._unswept = 0
         if not self._by_work:
             return False
         waiting = False
