@@ -217,12 +217,12 @@ class Changed(CheckTest):
                          [("a.weight", "possible"), ("b.weight", "possible")])
 
     def test_no_gradient_is_named_and_a_violation_where_the_output_has_one(self):
-        def records(output):
+        def records(output, trainable=TRAINABLE):
             values = drawn(1, 8)
             backward = [tensor("it0/mb0/backward/fc/grad_output.0", drawn(4, 2, 8))]
-            return [tensor("it0/param/fc.weight/value", values, flags=TRAINABLE),
+            return [tensor("it0/param/fc.weight/value", values, flags=trainable),
                     *(backward if output else []),
-                    tensor("it0/step/fc.weight/param", values, flags=TRAINABLE | NO_GRADIENT),
+                    tensor("it0/step/fc.weight/param", values, flags=trainable | NO_GRADIENT),
                     tensor("it0/param/b.weight/value", values, flags=TRAINABLE),
                     tensor("it0/grad/b.weight/reduced", values),
                     tensor("it0/step/b.weight/param", values + F32(1), flags=TRAINABLE)]
@@ -232,6 +232,9 @@ class Changed(CheckTest):
         cut_off = self.check(self.trace([[records(True)]], {"fc": "Linear"}, name="b"), VIOLATED,
                              "changed")
         self.assertEqual(self.only(cut_off["changed"])["certainty"], "likely")
+        frozen = self.check(self.trace([[records(True, 0)]], {"fc": "Linear"}, name="c"), PASSED,
+                            "changed")  # although an optimizer has it
+        self.assertEqual(frozen["changed"]["violations"], [])
 
 
 if __name__ == "__main__":
