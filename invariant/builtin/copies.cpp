@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "invariant/builtin/pipeline_stages.hpp"
 #include "libttrace/microbatch_inputs.hpp"
 #include "libttrace/proof.hpp"
 
@@ -204,6 +205,7 @@ Copies CopyFinder::undeclared(const Key& key, const std::vector<Shard>& shards,
         return std::count(told_apart.begin(), told_apart.end(), axis) != 0;
       });
       if (parts || one.record->shape != other.record->shape) continue;
+      if (evidence_.stages().apart(one.rank, other.rank)) continue;
       if (deals_out(one, other)) {
         joined.join(i, j);
         copies.how = axes.front() + " is a data parallel axis";

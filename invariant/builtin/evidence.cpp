@@ -8,6 +8,7 @@
 
 #include "invariant/builtin/collective/log.hpp"
 #include "invariant/builtin/copies.hpp"
+#include "invariant/builtin/pipeline_stages.hpp"
 #include "libttrace/core/trouble.hpp"
 #include "libttrace/microbatch_inputs.hpp"
 
@@ -171,6 +172,11 @@ const ShardGroups& Evidence::parameter_shards(std::int64_t iteration) const {
     }
   }
   return groups;
+}
+
+const PipelineStages& Evidence::stages() const {
+  if (stages_ == nullptr) stages_ = std::make_unique<PipelineStages>(*this);
+  return *stages_;
 }
 
 const CopyFinder& Evidence::copies() const {

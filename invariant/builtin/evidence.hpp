@@ -42,6 +42,7 @@ struct DeclaredShard {
 
 class CollectiveLog;
 class CopyFinder;
+class PipelineStages;
 
 class Evidence {
  public:
@@ -69,6 +70,7 @@ class Evidence {
   // All shards of the parameters' tensors of an iteration, by key.
   [[nodiscard]] const ShardGroups& parameter_shards(std::int64_t iteration) const;
   [[nodiscard]] const CopyFinder& copies() const;
+  [[nodiscard]] const PipelineStages& stages() const;
   [[nodiscard]] const CollectiveLog& collectives() const;
   // Checks look at this iteration now, and at its neighbours: what is known of others goes.
   void move_to(std::int64_t iteration);
@@ -88,6 +90,7 @@ class Evidence {
   mutable std::map<std::pair<std::int32_t, std::int64_t>, ParameterSteps> steps_;
   mutable std::map<std::int64_t, ShardGroups> shards_;
   mutable std::unique_ptr<CopyFinder> copies_;
+  mutable std::unique_ptr<PipelineStages> stages_;
   mutable std::unique_ptr<CollectiveLog> collectives_;
 };
 

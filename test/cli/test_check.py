@@ -61,6 +61,27 @@ class Replicas(CheckTest):
         result = self.check(self.trace(ranks, axes=along("stride1", 2)), PASSED, "replicas")
         self.assertEqual(result["replicas"]["compared"], {"parameters before": 2})
 
+    def test_stages_that_begin_with_the_same_bits_are_no_copies(self):
+        """Ranks 0 and 1 hand on to 2 and 3: the seed is one, and so are the stages' names."""
+        def records(rank, linked):
+            stage, line = divmod(rank, 2)
+            given = drawn(1 + line, 4, 8) if stage == 0 or not linked else drawn(5 + line, 4, 8)
+            gradient = drawn(20 + stage, 4, 8)
+            if rank == 1 and linked == "and wrong":
+                gradient = gradient + F32(1)
+            return [tensor("it0/param/fc.weight/value", drawn(3, 4, 8), flags=TRAINABLE),
+                    tensor("it0/mb0/forward/@root/input.0", given),
+                    tensor("it0/mb0/forward/@root/output.0", drawn(5 + 2 * stage + line, 4, 8)),
+                    tensor("it0/grad/fc.weight/reduced", gradient)]
+
+        for linked, code in (("yes", PASSED), ("", VIOLATED), ("and wrong", VIOLATED)):
+            trace = self.trace([[records(rank, linked)] for rank in range(4)],
+                               axes=along("world", 4), name=f"{linked}.trace")
+            result = self.check(trace, code, "replicas")["replicas"]
+            if linked == "and wrong":
+                found = self.only(result)
+                self.assertEqual(found["ranks"], [0, 1])
+
     def test_one_rank_has_no_copies_and_nothing_is_called_passed(self):
         result = self.check(self.trace([[[tensor("it0/param/a/value", drawn(1, 8))]]]), TROUBLE,
                             "replicas")

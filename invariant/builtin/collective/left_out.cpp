@@ -7,6 +7,7 @@
 
 #include "invariant/builtin/collective/places.hpp"
 #include "invariant/builtin/evidence.hpp"
+#include "invariant/builtin/pipeline_stages.hpp"
 
 namespace ttrace::builtin {
 namespace {
@@ -58,6 +59,7 @@ std::optional<LeftOut> left_out_of(const Evidence& evidence, GradientFlow& flow,
       const Key& key = became.gradient->key;
       LeftOut found{key.module, {}};
       for (const std::int32_t rank : others) {
+        if (evidence.stages().apart(call.rank, rank)) continue;
         if (!same_at_the_start(evidence, call.rank, rank, key.module)) continue;
         if (has_unsummed(evidence, flow, rank, call.iteration, key)) found.ranks.push_back(rank);
       }
