@@ -5,20 +5,13 @@
 #include <algorithm>
 #include <set>
 
+#include "invariant/builtin/collective/places.hpp"
 #include "invariant/builtin/evidence.hpp"
 
 namespace ttrace::builtin {
 namespace {
 
-constexpr std::uint64_t kFewest = 16;  // elements; fewer may be equal by chance
-
 using Contents = std::map<Hash128, std::set<std::int32_t>>;  // the ranks that have them
-
-bool tells(const Record& record) {
-  const bool constant =
-      record.kind != RecordKind::hash && record.statistics.min == record.statistics.max;
-  return is_floating(record.dtype) && element_count(record.shape) >= kFewest && !constant;
-}
 
 // `slot`: "input" or "output".
 Contents at_the_root(const Evidence& evidence, const std::string& slot) {
@@ -30,7 +23,7 @@ Contents at_the_root(const Evidence& evidence, const std::string& slot) {
       const Key& key = record.key;
       const bool wanted =
           key.phase == Phase::forward && key.module == kRootModule && key.slot.rfind(slot, 0) == 0;
-      if (wanted && tells(record)) contents[record.hash].insert(rank);
+      if (wanted && tells(&record)) contents[record.hash].insert(rank);
     }
   }
   return contents;

@@ -140,11 +140,8 @@ class Conserve final : public CollectiveCheck {
                         const Reduced& reduced) {
     const Collective& row = *joint.calls.front().row;
     if (!sums(row)) return false;
-    const double meant = row.reduction == "avg"          ? 1.0 / static_cast<double>(row.size)
-                         : row.reduction == "premul_sum" ? row.factor
-                                                         : 1.0;
-    const auto scaled =
-        compare_reduction(inputs_of(expected), expected.to, "premul_sum", meant * reduced.factor);
+    const auto scaled = compare_reduction(inputs_of(expected), expected.to, "premul_sum",
+                                          weight_of(row) * reduced.factor);
     return scaled && scaled->wrong * 100 <= scaled->elements;
   }
 

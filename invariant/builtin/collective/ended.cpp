@@ -26,17 +26,6 @@ struct Stuck {
   Ranks absent;  // members that did not come, as far as the trace tells
 };
 
-// A call by itself, to be named.
-Joint joint_with(const Group& group, const Call& call) {
-  Joint joint;
-  joint.group = &group;
-  joint.sequence = call.row->sequence;
-  joint.iteration = call.iteration;
-  joint.calls = {call};
-  joint.paired = is_send_or_receive(*call.row);
-  return joint;
-}
-
 Ranks ranks_with(const Evidence& evidence, const Joint& joint, std::uint32_t flag) {
   Ranks ranks;
   for (const Call& call : joint.calls) {
@@ -65,10 +54,8 @@ std::string called_last(const Evidence& evidence, std::int32_t rank) {
   const std::vector<std::int64_t>& iterations = evidence.rank(rank)->iterations;
   for (auto iteration = iterations.rbegin(); iteration != iterations.rend(); ++iteration) {
     const std::vector<Call> calls = log.calls(rank, *iteration);
-    const Group* group = calls.empty() ? nullptr : log.group_of(calls.back());
-    if (group == nullptr) continue;
-    return named(evidence, joint_with(*group, calls.back())) + ", iteration " +
-           std::to_string(*iteration);
+    if (calls.empty()) continue;
+    return named(evidence, calls.back()) + ", iteration " + std::to_string(*iteration);
   }
   return "nothing";
 }

@@ -194,8 +194,7 @@ class Fresh final : public CollectiveCheck {
   static std::string name_of(const Evidence& evidence, const PlacedCall& placed) {
     const Collective& row = *placed.call.row;
     if (const Joint* joint = evidence.collectives().joint_of(row)) return named(evidence, *joint);
-    return row.function + ", call " + std::to_string(row.sequence) + " of group " + row.group +
-           (row.module.empty() ? "" : " in " + row.module);
+    return named(evidence, placed.call);
   }
 
   static Violation started(const Evidence& evidence, const PlacedCall& placed, const Kind& kind) {

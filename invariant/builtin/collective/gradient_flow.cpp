@@ -53,11 +53,6 @@ const std::vector<Became>& GradientFlow::of(const Evidence& evidence, std::int32
       .first->second;
 }
 
-double weight_of(const Collective& row) {
-  if (row.reduction == "avg") return 1.0 / row.size;
-  return row.reduction == "premul_sum" ? row.factor : 1;
-}
-
 std::optional<double> usual_weight(const std::vector<Became>& flow,
                                    const std::set<const Collective*>& without) {
   std::map<const Record*, double> last;  // of several sums in a row the last one counts

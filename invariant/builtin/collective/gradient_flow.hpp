@@ -29,9 +29,6 @@ class GradientFlow {
   std::map<std::pair<std::int64_t, std::int32_t>, std::vector<Became>> known_;
 };
 
-// How much an addend counts in what the sum puts out: 1 / size in a mean.
-[[nodiscard]] double weight_of(const Collective& row);
-
 // The number by which nearly all gradients are their addends' sums; calls in `without` do not
 // count. nullopt: they do not agree, or there are too few.
 [[nodiscard]] std::optional<double> usual_weight(const std::vector<Became>& flow,

@@ -72,6 +72,11 @@ bool sums(const Collective& row) {
          (row.reduction == "sum" || row.reduction == "avg" || row.reduction == "premul_sum");
 }
 
+double weight_of(const Collective& row) {
+  if (row.reduction == "avg") return 1.0 / row.size;
+  return row.reduction == "premul_sum" ? row.factor : 1;
+}
+
 CollectiveLog::CollectiveLog(const Trace& trace) : trace_(trace) {
   std::vector<Call> calls;
   for (const RankInfo& info : trace.ranks()) {

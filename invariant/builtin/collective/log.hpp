@@ -111,9 +111,15 @@ class CollectiveLog {
 [[nodiscard]] bool reduces(const Collective& row);
 // Not of more than one member's: a sum counts each addend.
 [[nodiscard]] bool sums(const Collective& row);
+// How much an addend counts in what the sum puts out: 1 / size in a mean.
+[[nodiscard]] double weight_of(const Collective& row);
 
 // "all_reduce 12 of group dp (ranks 0, 2; along dp)": the axes where a mesh tells.
 [[nodiscard]] std::string named(const Evidence& evidence, const Joint& joint);
+// Of one member's part, with its own number.
+[[nodiscard]] std::string named(const Evidence& evidence, const Call& call);
+// A call by itself.
+[[nodiscard]] Joint joint_with(const Group& group, const Call& call);
 [[nodiscard]] std::string group_text(const Evidence& evidence, const Group& group);
 
 }  // namespace ttrace::builtin

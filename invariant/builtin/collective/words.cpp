@@ -30,6 +30,20 @@ std::string named(const Evidence& evidence, const Joint& joint) {
   return row.module.empty() ? text : text + " in " + row.module;
 }
 
+std::string named(const Evidence& evidence, const Call& call) {
+  return named(evidence, joint_with(*evidence.collectives().group_of(call), call));
+}
+
+Joint joint_with(const Group& group, const Call& call) {
+  Joint joint;
+  joint.group = &group;
+  joint.sequence = call.row->sequence;
+  joint.iteration = call.iteration;
+  joint.calls = {call};
+  joint.paired = is_send_or_receive(*call.row);
+  return joint;
+}
+
 bool stopped(const Evidence& evidence, const Call& call) {
   return (call.row->flags & (kCollectiveFailed | kCollectiveBegun)) != 0 &&
          !evidence.cut_short(call.rank, call.iteration).empty();
