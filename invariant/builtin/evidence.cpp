@@ -73,6 +73,13 @@ std::optional<Layout> readable_layout(const std::string& json) {
   }
 }
 
+std::string exception_at(const RankInfo& info, const std::string& where) {
+  for (const Event& event : info.events) {
+    if (event.what == "exception" && event.where == where) return event.why;
+  }
+  return "";
+}
+
 bool begins(std::string_view text, std::string_view prefix) {
   return text.substr(0, prefix.size()) == prefix;
 }
@@ -105,21 +112,17 @@ std::string Evidence::exception_in(std::int32_t rank, std::int64_t iteration) co
   const RankInfo* info = this->rank(rank);
   if (info == nullptr) return "";
   const std::string where = "iteration " + std::to_string(iteration);
-  for (const Event& event : info->events) {
-    const bool then = event.where == where || event.where == "after " + where;
-    if (event.what == "exception" && then) return event.why;
-  }
-  return "";
+  const std::string within = exception_at(*info, where);
+  return within.empty() ? exception_at(*info, "after " + where) : within;
 }
 
 std::string Evidence::cut_short(std::int32_t rank, std::int64_t iteration) const {
   const SegmentReader* segment = trace_.segment(rank, iteration);
   if (segment == nullptr) return "";
-  const std::string where = "iteration " + std::to_string(iteration);
-  for (const Event& event : this->rank(rank)->events) {
-    if (event.what == "exception" && event.where == where) return event.why;
-  }
-  return segment->info().complete ? "" : "its process was gone, or killed";
+  const std::string exception =
+      exception_at(*this->rank(rank), "iteration " + std::to_string(iteration));
+  if (!exception.empty() || segment->info().complete) return exception;
+  return "its process was gone, or killed";
 }
 
 const RankInfo* Evidence::rank(std::int32_t rank) const {

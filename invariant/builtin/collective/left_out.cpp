@@ -30,9 +30,9 @@ bool same_at_the_start(const Evidence& evidence, std::int32_t left, std::int32_t
 // A gradient of its own, as far as this rank was recorded.
 bool has_unsummed(const Evidence& evidence, GradientFlow& flow, std::int32_t rank,
                   std::int64_t iteration, const Key& key) {
-  const SegmentReader* segment = evidence.trace().segment(rank, iteration);
-  const RankInfo* info = evidence.rank(rank);
-  if (segment == nullptr || !segment->info().complete || info->degraded) return false;
+  const bool recorded = evidence.trace().segment(rank, iteration) != nullptr;
+  const bool whole = evidence.cut_short(rank, iteration).empty() && !evidence.rank(rank)->degraded;
+  if (!recorded || !whole) return false;
   const ParameterSteps& steps = evidence.parameters(rank, iteration);
   const auto step = steps.find(key.module);
   if (step == steps.end() || !tells(step->second.reduced)) return false;
