@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "capture/writer_calls.hpp"
+#include "libttrace/core/collective.hpp"
 
 namespace ttrace {
 

@@ -16,7 +16,8 @@ namespace {
 constexpr std::size_t kPiece = std::size_t{1} << 20;
 
 std::string where_of(const Collective& call) {
-  return "comm/" + (call.module.empty() ? "@root" : call.module) + "/" + call.function;
+  return "comm/" + (call.module.empty() ? std::string(kRootModule) : call.module) + "/" +
+         call.function;
 }
 
 }  // namespace

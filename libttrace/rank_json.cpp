@@ -214,8 +214,6 @@ Event read_event(const Node& object) {
   return event;
 }
 
-}  // namespace
-
 // options.iterations, a list of firsts and lasts.
 std::optional<Intervals> wanted_iterations(const Json& document) {
   const auto place = Json::json_pointer("/options/iterations");
@@ -229,6 +227,8 @@ std::optional<Intervals> wanted_iterations(const Json& document) {
   }
   return wanted;
 }
+
+}  // namespace
 
 TraceDocument parse_trace_json(const std::string& text, const std::filesystem::path& file) {
   const Json json = parse(text, file);
